@@ -159,8 +159,9 @@ TEST(LayoutConfig, a_custom_schedule_is_read_and_compared) {
 std::string model_text(const spec::ModelDims& d) {
   return fmt::format(
       "family = \"llama\"\nlayers = {}\nhidden = {}\nheads = {}\nkv_heads = {}\nffn = {}\nvocab = "
-      "{}\nmax_seq = {}\ntied_head = {}\n",
-      d.layers, d.hidden, d.heads, d.kv_heads, d.ffn, d.vocab, d.max_seq, d.tied_head);
+      "{}\nmax_seq = {}\ntied_head = {}\nqk_norm = {}\nqk_norm_whole = {}\n",
+      d.layers, d.hidden, d.heads, d.kv_heads, d.ffn, d.vocab, d.max_seq, d.tied_head, d.qk_norm,
+      d.qk_norm_whole);
 }
 
 // Loading a file reports every broken rule with its id. The schema refuses values that it does not

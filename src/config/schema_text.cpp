@@ -142,8 +142,8 @@ std::string configuration_page() {
   text +=
       "\n# Model files\n\n"
       "A model is a separate TOML file, as those in `configs/models/`, or a Hugging Face "
-      "`config.json` of type gpt2, llama, mistral, qwen2 or qwen3. A mistral is read as the "
-      "equivalent Llama for sequences up to its sliding window.\n\n" +
+      "`config.json` of type gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen3_moe or olmoe. A "
+      "mistral is read as the equivalent Llama for sequences up to its sliding window.\n\n" +
       shipped_models_text();
   ModelKeys defaults_of_model;
   for (const std::vector<Key>& keys : by_section(keys_of(defaults_of_model))) {

@@ -31,8 +31,8 @@ class Recorder final : public kernels::OpObserver {
 // The first of several ranks, without the others: calls are only checked and counted.
 class SilentGroup final : public comm::Communicator {
  public:
-  SilentGroup(int ranks, comm::FlightRecorder& recorder, bool fixed_order = false)
-      : Communicator(0, first(ranks), {.name = "tp", .fixed_order = fixed_order}, recorder) {}
+  SilentGroup(int ranks, comm::FlightRecorder& recorder)
+      : Communicator(0, first(ranks), {.name = "tp", .fixed_order = false}, recorder) {}
   void abort(const std::string& /*reason*/) noexcept override {}
 
  private:
@@ -81,8 +81,7 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
   SilentGroup ulysses(split.ulysses, flight), groups(split.groups, flight);
   const int row_ranks = shape.mesh[spec::Axis::cp] * ranks;
   SilentGroup ep(shape.mesh[spec::Axis::ep], flight), etp(shape.mesh[spec::Axis::etp], flight);
-  SilentGroup other_rows(row_ranks, flight, true);
-  SilentGroup step(row_ranks * shape.mesh[spec::Axis::dp], flight, true);
+  SilentGroup other_rows(row_ranks, flight), step(row_ranks * shape.mesh[spec::Axis::dp], flight);
   device::NullDevice device(kernels::null_kernels());
   const auto stream = device.make_stream("compute"), side = device.make_stream("side");
   nn::TransferTimes times;
@@ -98,9 +97,6 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
   stream->set_observer(&recorder);
 
   device::Arena arena = device::Arena::measuring();
-  for (SilentGroup* sums : {&other_rows, &step}) {
-    sums->set_buffer(arena.take({{int64_t{4096} * sums->size()}, base::DType::u8}));
-  }
   std::vector<device::Tensor> params, grads, slots;
   for (const spec::Param& param : facts.params) {
     const auto dims = param.shard.shape.empty() ? std::vector<int64_t>{}
@@ -166,8 +162,14 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
     sent_along_cp += spec::sent_bytes(costs, spec::Axis::cp, shape.mesh);
     EXPECT_EQ(ulysses.traffic().bytes + groups.traffic().bytes, sent_along_cp)
         << what << " " << phase;
-    sent_to_experts += spec::sent_bytes(costs, spec::Axis::ep, shape.mesh) +
-                       spec::sent_bytes(costs, spec::Axis::etp, shape.mesh);
+    for (const spec::CommCost& cost : costs) {
+      if (cost.axis != spec::Axis::ep && cost.axis != spec::Axis::etp) continue;
+      // Loads are small tensors, which a silent group sums as large ones.
+      const int64_t bytes = cost.elements * base::size_of(cost.dtype);
+      sent_to_experts += cost.kind == spec::CommKind::all_reduce
+                             ? 2 * (cost.ranks - 1) * bytes / cost.ranks
+                             : spec::sent_bytes({cost}, cost.axis, shape.mesh);
+    }
     EXPECT_EQ(ep.traffic().bytes + etp.traffic().bytes + other_rows.traffic().bytes +
                   step.traffic().bytes,
               sent_to_experts)
@@ -268,6 +270,7 @@ TEST(AuditTest, facts_along_cp_are_what_layers_send) {
                                                    {4, 2, true}}) {
       for (const int tp : {1, 2}) {
         if (tp * ulysses > 8) continue;
+        if (tp > 1 && dims.qk_norm_whole) continue;  // a rule refuses it
         for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
           spec::LocalShape shape{.tokens = 64 / (ulysses * groups),
                                  .sequences = 2,

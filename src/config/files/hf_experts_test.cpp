@@ -176,7 +176,7 @@ TEST(HfExperts, unsupported_keys_are_refused_by_name) {
   expect_contains(hf_refusal(mixtral(), "num_experts_per_tok", 9),
                   "experts_per_token = 9: from 1 to experts = 8");
   expect_contains(hf_refusal(qwen3_moe(), "mlp_only_layers", {0, 2}),
-                  "mlp_only_layers: layer 0 breaks the pattern");
+                  "mlp_only_layers: layer 4 breaks the pattern");
   expect_contains(hf_refusal(qwen3_moe(), "mlp_only_layers", {48}), "mlp_only_layers: found [48]");
   expect_contains(hf_refusal(qwen3_moe(), "decoder_sparse_step", 0),
                   "decoder_sparse_step: found 0");

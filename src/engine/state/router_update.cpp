@@ -28,8 +28,8 @@ RouterUpdate::RouterUpdate(const spec::ModelSpec& model, const spec::Plan& plan,
       const int index = spec::router_state_index(*block->moe, name);
       return index < 0 ? device::Tensor{} : state.own(layer)[static_cast<size_t>(index)];
     };
-    routers_.push_back(
-        {layer, *block->moe, tensor(spec::router_stats_state), tensor(spec::router_bias_state)});
+    routers_.push_back({layer, *block->moe, tensor(spec::router_stats_state),
+                        tensor(spec::router_fill_state), tensor(spec::router_bias_state)});
   }
 }
 

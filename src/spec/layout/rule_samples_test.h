@@ -32,14 +32,15 @@ inline ModelDims sample_dims(const BrokenSample& sample) {
           .ffn = 96,
           .vocab = sample.vocab,
           .max_seq = 32,
-          .tied_head = sample.tied};
+          .tied_head = sample.tied,
+          .qk_norm = sample.whole_qk_norm,
+          .qk_norm_whole = sample.whole_qk_norm};
 }
 constexpr int64_t sample_expert_ffn = 32;
 inline ModelSizes sample_sizes(const BrokenSample& sample) {
   ModelSizes sizes = sizes_of(make_model(sample_dims(sample)));
   sizes.experts = sample.experts;
   if (sample.experts > 0) sizes.expert_ffn = sample_expert_ffn;
-  sizes.has_whole_qk_norm = sample.whole_qk_norm;
   return sizes;
 }
 

@@ -99,7 +99,9 @@ std::vector<Rule> expert_rules() {
        .whose = Whose::any,
        .keys = {ep, etp, dp_replicate, dp_shard, cp, tp},
        .needs = Known::degrees,
-       .holds = [](const RuleCase& c) { return expert_sizes(c.l).has_value(); },
+       // Without experts the rules above report the degrees.
+       .holds =
+           [](const RuleCase& c) { return c.model.experts == 0 || expert_sizes(c.l).has_value(); },
        .message = ranks_message},
       {.id = "ep.sequence",
        .whose = Whose::engine,

@@ -427,5 +427,28 @@ TEST(Rules, a_tied_table_on_one_rank_sums_one_leaf_at_a_time) {
   }
 }
 
+// ---- experts
+
+TEST(Rules, experts_fit_their_ranks_or_the_nearest_degrees_are_named) {
+  ModelDims moe = dims;
+  moe.moe = MoeSpec{.router = {.experts = 8, .chosen = 2}, .ffn = 12};
+  const auto message = [&](const Layout& layout) { return texts({layout}, moe); };
+  EXPECT_EQ(message({.dp_replicate = 2, .dp_shard = 4, .ep = 8, .zero_stage = 1}), Texts{});
+  EXPECT_EQ(message({.dp_shard = 3, .ep = 3, .zero_stage = 1}),
+            Texts{"ep = 3: 8 experts do not divide by it; nearest: 1"});
+  EXPECT_EQ(
+      message({.dp_shard = 8, .ep = 2, .etp = 8, .zero_stage = 1}),
+      (Texts{"etp = 8: 12 columns of an expert do not divide by it; nearest: 4",
+             "ep x etp = 2 x 8: it must divide dp_shard x cp x tp = 8 ranks, or be a multiple "
+             "of them that divides by dp_replicate = 1 copies; nearest: ep = 1"}));
+  EXPECT_EQ(message({.dp_replicate = 3, .dp_shard = 2, .ep = 4, .zero_stage = 1}),
+            Texts{"ep = 4: it must divide dp_shard x cp x tp = 2 ranks, or be a multiple of them "
+                  "that divides by dp_replicate = 3 copies; nearest: ep = 2"});
+  EXPECT_EQ(message({.tp = 2, .dp_shard = 2, .ep = 4, .zero_stage = 1}),
+            Texts{"sequence_parallel = false: with tp = 2 ranks of a model with experts route "
+                  "different tokens; nearest: sequence_parallel = true, or tp = 1"});
+  EXPECT_EQ(texts({.layout = {.ep = 2}}), Texts{"ep = 2: the model has no experts; nearest: 1"});
+}
+
 }  // namespace
 }  // namespace trireme::spec

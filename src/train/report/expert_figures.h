@@ -40,7 +40,7 @@ std::vector<ExpertFigures> expert_figures(engine::Engine&, Rank&, const spec::Mo
 struct ExpertMetrics {
   std::vector<std::string> names;
   std::vector<double> values;
-  std::vector<obs::Metric> metrics() const;
+  std::vector<obs::Metric> metrics() const;  // views of the names
 };
 ExpertMetrics expert_metrics(const std::vector<ExpertFigures>&);
 
