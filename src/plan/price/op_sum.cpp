@@ -51,7 +51,8 @@ double op_seconds(const Pricing& p, const OpCost& op) {
                grouped_seconds(p.job, p.machine, backend_of(p.job, p.stack), *p.moe, p.key, op) +
            quantizing_seconds(p, op);
   }
-  return streaming_seconds(p.machine.processor, static_cast<double>(op.bytes) * p.streaming);
+  const double factor = is_row_op(op.kind) ? 1 : p.streaming;
+  return streaming_seconds(p.machine.processor, static_cast<double>(op.bytes) * factor);
 }
 
 bool is_attention_backward(OpKind kind) {
