@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "spec/layout/rule_samples_test.h"
 #include "spec/context/context_parallel.h"
+#include "spec/layout/rule_samples_test.h"
 #include "train/verify/verify.h"
 
 namespace trireme::train {
