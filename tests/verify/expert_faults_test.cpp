@@ -202,6 +202,29 @@ INSTANTIATE_TEST_SUITE_P(planted, ExpertFaults, testing::ValuesIn(all_expert_fau
                            return fault.param.name;
                          });
 
+std::string first_hint_of(const SmallJob& job, const train::VerifyHooks& hooks) {
+  const train::VerifyReport report = train::verify(job_of(job), hooks);
+  return report.ok() ? "" : report.first_failed()->hint;
+}
+
+TEST(ExpertHints, name_the_seam_of_experts) {
+  const auto expect = [](const std::string& hint, const char* text) {
+    EXPECT_NE(hint.find(text), std::string::npos) << hint;
+  };
+  expect(first_hint_of(ep2, exchange(What::wrong_order, results)), "counts along ep (");
+  expect(first_hint_of(folded, in_group("etp expert", "reduce_scatter", What::drop)),
+         "counts along ep and etp");
+  expect(first_hint_of(ep2, with_kernels(-1, expert_gradients_doubled())),
+         "only experts: their sum over copies");
+  expect(first_hint_of(ep2, with_kernels(-1, expert_gradients_doubled())),
+         "each is 2 times the right value");
+  expect(first_hint_of(beside_cp, in_group("cp expert", "all_reduce", What::drop)),
+         "balance terms and the loads");
+  expect(first_hint_of(ep4, with_kernels(1, bias_not_updated())), "router's bias");
+  expect(first_hint_of(with_capacity(ep2), with_kernels(-1, drops_not_counted())),
+         "pairs without a row");
+}
+
 // The layouts above without a fault, and others.
 std::vector<SmallJob> healthy_expert_jobs() {
   std::vector<SmallJob> jobs = {ep2,
