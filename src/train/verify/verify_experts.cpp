@@ -49,13 +49,13 @@ void scale_experts(spec::ModelDims& small, spec::Layout& l, std::vector<std::str
   const double budget = spec::largest_row_budget(moe, l.ep);
   if (l.ep * l.etp > 1 && l.row_budget < budget) {
     notes.push_back(
-        fmt::format("row_budget = {:g} runs as {:g}: with few tokens some would exceed it",
+        fmt::format("moe.row_budget = {:g} runs as {:g}: with few tokens some would exceed it",
                     l.row_budget, budget));
   }
   l.row_budget = std::max(l.row_budget, budget);
   if (l.expert_capacity > 0 && cuts_sequences(l)) {
     notes.push_back(fmt::format(
-        "expert_capacity = {:g} runs as 0: it limits the rows of one rank, and cp and tp divide "
+        "moe.capacity = {:g} runs as 0: it limits the rows of one rank, and cp and tp divide "
         "them",
         l.expert_capacity));
     l.expert_capacity = 0;
