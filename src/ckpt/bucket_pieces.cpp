@@ -23,6 +23,7 @@ std::vector<ParamPieces> bucket_pieces(std::span<const spec::Param> params,
 }
 
 bool saves_along_tp(const spec::Param& param, const spec::Coord& coord) {
+  if (param.view == spec::ParamView::expert) return true;
   const bool is_cut = std::ranges::any_of(
       param.shard.cuts, [](const spec::Cut& cut) { return cut.axis == spec::Axis::tp; });
   return is_cut || coord[spec::Axis::tp] == 0;

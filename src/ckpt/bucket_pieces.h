@@ -26,7 +26,8 @@ std::vector<ParamPieces> bucket_pieces(std::span<const spec::Param>, const spec:
                                        const spec::Sizes&, const spec::Coord&, spec::Range range);
 
 // Returns whether this rank saves the parameter. Ranks along tp hold identical copies of a
-// parameter that is not cut along tp; the first of them saves it.
+// parameter that is not cut along tp; the first of them saves it. All ranks of the expert view hold
+// different elements.
 bool saves_along_tp(const spec::Param&, const spec::Coord&);
 
 }  // namespace trireme::ckpt

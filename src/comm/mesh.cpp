@@ -14,21 +14,10 @@ namespace {
 
 using spec::Axis;
 using spec::Coord;
+using spec::dense_axes;
+using spec::expert_axes;
 using spec::Sizes;
-using View = std::array<Axis, 5>;  // the last axis the fastest
-
-constexpr View dense_view = {Axis::pp, Axis::dp, Axis::zero, Axis::cp, Axis::tp};
-constexpr View expert_view = {Axis::pp, Axis::dp, Axis::ezero, Axis::ep, Axis::etp};
-
-int64_t ranks_of(const Sizes& sizes, const View& view) {
-  int64_t product = 1;
-  for (const Axis axis : view) product *= sizes[axis];
-  return product;
-}
-
-bool has_experts(const Sizes& sizes) {
-  return sizes[Axis::ezero] * sizes[Axis::ep] * sizes[Axis::etp] > 1;
-}
+using View = spec::AxisView;
 
 bool is_in(Axis axis, std::span<const Axis> axes) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
@@ -39,9 +28,9 @@ const View& view_of_axes(std::span<const Axis> axes) {
   const auto all_in = [&](const View& view) {
     return std::all_of(axes.begin(), axes.end(), [&](Axis axis) { return is_in(axis, view); });
   };
-  if (all_in(dense_view)) return dense_view;
-  TRIREME_CHECK(all_in(expert_view), "axes of the dense and of the expert view in one group");
-  return expert_view;
+  if (all_in(dense_axes)) return dense_axes;
+  TRIREME_CHECK(all_in(expert_axes), "axes of the dense and of the expert view in one group");
+  return expert_axes;
 }
 
 const char* name_of(Channel channel) {
@@ -56,6 +45,8 @@ const char* name_of(Channel channel) {
       return " gradients";
     case Channel::expert:
       return " expert";
+    case Channel::expert_rows:
+      return " expert rows";
   }
   return " unknown";
 }
@@ -72,7 +63,7 @@ std::string group_name(std::span<const Axis> axes, Channel channel) {
 }  // namespace
 
 std::string mesh_problem(const Sizes& sizes, int world) {
-  for (const View& view : {dense_view, expert_view}) {
+  for (const View& view : {dense_axes, expert_axes}) {
     for (const Axis axis : view) {
       if (sizes[axis] < 1)
         return fmt::format("{} = {}: an axis needs at least 1 rank", spec::name_of(axis),
@@ -86,39 +77,23 @@ std::string mesh_problem(const Sizes& sizes, int world) {
     }
     return text;
   };
-  if (ranks_of(sizes, dense_view) != world) {
-    return fmt::format("{} = {} ranks, but the world has {}", text_of(dense_view),
-                       ranks_of(sizes, dense_view), world);
+  if (ranks_of(sizes, dense_axes) != world) {
+    return fmt::format("{} = {} ranks, but the world has {}", text_of(dense_axes),
+                       ranks_of(sizes, dense_axes), world);
   }
-  if (has_experts(sizes) && ranks_of(sizes, expert_view) != world) {
-    return fmt::format("{} = {} ranks for experts, but the world has {}", text_of(expert_view),
-                       ranks_of(sizes, expert_view), world);
+  if (has_expert_axes(sizes) && ranks_of(sizes, expert_axes) != world) {
+    return fmt::format("{} = {} ranks for experts, but the world has {}", text_of(expert_axes),
+                       ranks_of(sizes, expert_axes), world);
   }
   return {};
 }
 
-Coord coord_of(const Sizes& sizes, int rank) {
-  TRIREME_CHECK(rank >= 0 && rank < ranks_of(sizes, dense_view), "rank {} of {}", rank,
-                ranks_of(sizes, dense_view));
-  Coord coord;
-  const auto place = [&](const View& view) {
-    int rest = rank;
-    for (size_t i = view.size(); i-- > 0;) {
-      coord[view[i]] = rest % sizes[view[i]];
-      rest /= sizes[view[i]];
-    }
-  };
-  if (has_experts(sizes)) place(expert_view);
-  place(dense_view);
-  return coord;
-}
-
 std::vector<int> members(const Sizes& sizes, int rank, std::span<const Axis> axes) {
   // Without experts the expert axes have one rank each, in either view.
-  const View& view = has_experts(sizes) ? view_of_axes(axes) : dense_view;
+  const View& view = has_expert_axes(sizes) ? view_of_axes(axes) : dense_axes;
   const Coord own = coord_of(sizes, rank);
   std::vector<int> ranks;
-  for (int other = 0; other < ranks_of(sizes, dense_view); ++other) {
+  for (int other = 0; other < ranks_of(sizes, dense_axes); ++other) {
     const Coord coord = coord_of(sizes, other);
     const bool is_member = std::all_of(view.begin(), view.end(), [&](Axis axis) {
       return is_in(axis, axes) || coord[axis] == own[axis];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mesh: named axes over the world, and the groups of ranks along them. The dense view of the ranks
-// is [pp, dp, zero, cp, tp], the last axis the fastest; the expert view [pp, dp, ezero, ep, etp].
+// is [pp, dp, zero, cp, tp], the last axis the fastest; the expert view [pp, edp, ezero, ep, etp].
 #pragma once
 
 #include <map>
@@ -16,14 +16,13 @@
 namespace trireme::comm {
 
 // Different kinds of traffic between the same ranks use separate channels.
-enum class Channel : uint8_t { compute, data, activations, gradients, expert };
+enum class Channel : uint8_t { compute, data, activations, gradients, expert, expert_rows };
 
 // Returns why these sizes are not a mesh of `world` ranks; empty if they are. The expert axes may
 // all be 1 (a model without experts) and are ignored then.
 std::string mesh_problem(const spec::Sizes&, int world);
 
-// Returns the rank's coordinates in both views. REQUIRES: 0 <= rank < product of the dense axes.
-spec::Coord coord_of(const spec::Sizes&, int rank);
+using spec::coord_of;
 // Returns the world ranks that differ from `rank` only along `axes`, in ascending order, which is
 // also that of their coordinates. REQUIRES: all axes are of one view.
 std::vector<int> members(const spec::Sizes&, int rank, std::span<const spec::Axis> axes);

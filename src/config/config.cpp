@@ -141,6 +141,32 @@ std::string indented(std::string text) {
   return text;
 }
 
+// Replaces the terms that balance the model's experts by those of the section [moe].
+void override_balance(Config& config, Report& report) {
+  const Moe& moe = config.moe;
+  const auto demand_experts = [&](const char* key, bool is_given) {
+    report.demand(!is_given || config.dims.moe.has_value(), {key, "model.dims"},
+                  fmt::format("{}: model '{}' has no experts; remove the key, or choose a model "
+                              "file with a section [moe]",
+                              key, config.dims.name));
+  };
+  demand_experts("moe.aux_loss", moe.aux_loss >= 0);
+  demand_experts("moe.aux_scope", moe.aux_scope != Moe{}.aux_scope);
+  demand_experts("moe.z_loss", moe.z_loss >= 0);
+  demand_experts("moe.bias_rate", moe.bias_rate >= 0);
+  if (!config.dims.moe) return;
+  spec::BalanceSpec& balance = config.dims.moe->balance;
+  if (moe.aux_loss >= 0) balance.aux = static_cast<float>(moe.aux_loss);
+  balance.scope = spec::aux_scope_from_name(moe.aux_scope).value_or(balance.scope);
+  if (moe.z_loss >= 0) balance.z = static_cast<float>(moe.z_loss);
+  const bool has_bias = config.dims.moe->router.has_bias;
+  report.demand(moe.bias_rate <= 0 || has_bias, {"moe.bias_rate", "model.dims"},
+                fmt::format("moe.bias_rate = {}: the router of model '{}' has no bias; use 0, or "
+                            "set router_bias in the model file",
+                            moe.bias_rate, config.dims.name));
+  if (moe.bias_rate >= 0 && has_bias) balance.bias_rate = static_cast<float>(moe.bias_rate);
+}
+
 void find_model(const Source& source, const ConfigText& given, const LoadOptions& options,
                 bool is_name_overridden, Config& config, Report& report) {
   std::vector<fs::path> folders;
@@ -173,6 +199,7 @@ void find_model(const Source& source, const ConfigText& given, const LoadOptions
   }
   if (config.model.vocab_size != 0) config.dims.vocab = config.model.vocab_size;
   if (config.model.max_seq != 0) config.dims.max_seq = config.model.max_seq;
+  override_balance(config, report);
 }
 
 // Returns the text as the name of a folder or a run: without slashes and control characters.

@@ -145,6 +145,7 @@ struct Parallelism {
   std::string context_parallel_slices = "zigzag";
   int64_t context_parallel_ulysses_degree = 0;
   int64_t expert_parallel_degree = 1;
+  int64_t expert_tensor_parallel_degree = 1;
   int64_t zero_stage = -1;
   std::string fsdp_reshard_after_forward = "default";
   bool sequence_parallel = false;
@@ -153,6 +154,17 @@ struct Parallelism {
   std::string reduce_dtype = "f32";
   int64_t prefetch = 1;
   bool prefetch_after = false;
+};
+
+// Values of the model file are overridden by those that are not -1 or "model".
+struct Moe {
+  double aux_loss = -1;
+  std::string aux_scope = "model";
+  double z_loss = -1;
+  double bias_rate = -1;
+  double row_budget = 1.5;
+  std::string overflow = "strict";
+  double capacity = 0;  // 0: no pair is dropped
 };
 
 struct Comm {
@@ -201,6 +213,7 @@ struct Config {
   Checkpoint checkpoint;
   Metrics metrics;
   Parallelism parallelism;
+  Moe moe;
   Comm comm;
   System system;
   Debug debug;

@@ -110,6 +110,10 @@ const spec::LayoutNames& layout_paths() {
                                           "parallelism.data_parallel_replicate_degree",
                                           "parallelism.data_parallel_shard_degree",
                                           "parallelism.expert_parallel_degree",
+                                          "parallelism.expert_tensor_parallel_degree",
+                                          "moe.row_budget",
+                                          "moe.overflow",
+                                          "moe.capacity",
                                           "parallelism.zero_stage",
                                           "parallelism.sequence_parallel",
                                           "placement",
@@ -159,6 +163,10 @@ spec::Layout layout_of(const Config& c) {
   l.dp_replicate = static_cast<int>(p.data_parallel_replicate_degree);
   l.dp_shard = static_cast<int>(p.data_parallel_shard_degree);
   l.ep = static_cast<int>(p.expert_parallel_degree);
+  l.etp = static_cast<int>(p.expert_tensor_parallel_degree);
+  l.row_budget = c.moe.row_budget;
+  l.overflow = spec::overflow_from_name(c.moe.overflow).value_or(spec::Overflow::strict);
+  l.expert_capacity = c.moe.capacity;
   l.zero_stage = static_cast<int>(p.zero_stage);
   l.sequence_parallel = p.sequence_parallel;
   l.schedule =
@@ -204,6 +212,10 @@ void set_layout(Config& c, const spec::Layout& l) {
   p.data_parallel_replicate_degree = l.dp_replicate;
   p.data_parallel_shard_degree = l.dp_shard;
   p.expert_parallel_degree = l.ep;
+  p.expert_tensor_parallel_degree = l.etp;
+  c.moe.row_budget = l.row_budget;
+  c.moe.overflow = std::string(spec::name_of(l.overflow));
+  c.moe.capacity = l.expert_capacity;
   p.zero_stage = l.zero_stage;
   p.sequence_parallel = l.sequence_parallel;
   if (schedule::kind_from_name(p.pipeline_parallel_schedule) != l.schedule) {

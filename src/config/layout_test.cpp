@@ -159,17 +159,19 @@ TEST(LayoutConfig, a_custom_schedule_is_read_and_compared) {
 std::string model_text(const spec::ModelDims& d) {
   return fmt::format(
       "family = \"llama\"\nlayers = {}\nhidden = {}\nheads = {}\nkv_heads = {}\nffn = {}\nvocab = "
-      "{}\nmax_seq = {}\ntied_head = {}\n",
-      d.layers, d.hidden, d.heads, d.kv_heads, d.ffn, d.vocab, d.max_seq, d.tied_head);
+      "{}\nmax_seq = {}\ntied_head = {}\nqk_norm = {}\nqk_norm_whole = {}\n",
+      d.layers, d.hidden, d.heads, d.kv_heads, d.ffn, d.vocab, d.max_seq, d.tied_head, d.qk_norm,
+      d.qk_norm_whole);
 }
 
 // Loading a file reports every broken rule with its id. The schema refuses values that it does not
 // allow.
 TEST(LayoutConfig, every_rule_is_named_by_its_id) {
   const std::set<std::string> without_key = {
-      "degree.one_rest",     "placement.engine", "ep.engine",          "ep.ranks",
-      "cp.seq_len",          "ep.divides",       "batch.accumulation", "inference.one_rank",
-      "batch.micro_batches", "batch.activations"};
+      "degree.one_rest",       "placement.engine",   "ep.ranks",           "etp.divides",
+      "ep.sequence",           "ep.ffn_rows",        "row_budget.range",   "cp.seq_len",
+      "expert_capacity.range", "batch.accumulation", "inference.one_rank", "batch.micro_batches",
+      "batch.activations"};
   const std::set<std::string> outside_schema = {
       "degree.range",          "batch.micro_batch", "batch.tokens",   "precision.engine",
       "grad_dtype.kind",       "reduce_dtype.kind", "prefetch.range", "send_buffers.range",

@@ -80,9 +80,10 @@ std::vector<Key> keys_of(Config& c) {
            "longest sequence of the model; 0: that of the model");
 
   k.section("optimizer");
-  k.choice("name", c.optimizer.name, {"AdamW", "Muon"},
-           "the optimizer. Muon updates the matrices of blocks, AdamW everything else; learning "
-           "rate and weight decay are those of AdamW for both");
+  k.choice(
+      "name", c.optimizer.name, {"AdamW", "Muon"},
+      "the optimizer. Muon updates the matrices of blocks, but not those of experts; AdamW updates "
+      "everything else; learning rate and weight decay are those of AdamW for both");
   k.number("lr", c.optimizer.lr, {.low = 0, .high = 1000, .low_excluded = true},
            "peak learning rate");
   k.number("beta1", c.optimizer.beta1, beta, "decay of the first moment");
@@ -251,8 +252,14 @@ std::vector<Key> keys_of(Config& c) {
            {.low = 0, .high = spec::max_degree},
            "ranks of the ulysses part of ulysses_gather and ulysses_ring, a divisor of "
            "context_parallel_degree; 0: the largest below it that divides the kv_heads of a rank");
-  k.number("expert_parallel_degree", c.parallelism.expert_parallel_degree, degree,
-           "ranks that share the experts (ep); only 1 is supported yet");
+  k.number("expert_parallel_degree", c.parallelism.expert_parallel_degree,
+           {.low = 1, .high = spec::max_degree},
+           "ranks that share the experts of a block (ep): a divisor of the number of experts; they "
+           "are ranks of the other degrees, so ep does not change the number of ranks");
+  k.number("expert_tensor_parallel_degree", c.parallelism.expert_tensor_parallel_degree,
+           {.low = 1, .high = spec::max_degree},
+           "ranks that share each expert (etp), in parts of its width; like ep, they are ranks of "
+           "the other degrees");
   k.number("zero_stage", c.parallelism.zero_stage, {.low = 0, .high = 3, .or_value = -1},
            "what data_parallel_shard_degree x context_parallel_degree ranks shard: 1 optimizer "
            "state, 2 also gradients, 3 also parameters; -1: 3. Ignored on one rank");
@@ -277,6 +284,30 @@ std::vector<Key> keys_of(Config& c) {
   k.boolean("prefetch_after", c.parallelism.prefetch_after,
             "in backward gather the next layer after the gradients of the current one were sent, "
             "not before its backward");
+
+  k.section("moe");
+  const Range weight_or_model{.low = 0, .high = 1000, .or_value = -1};
+  k.number("aux_loss", c.moe.aux_loss, weight_or_model,
+           "factor of the auxiliary loss that balances experts; 0: none; -1: that of the model "
+           "file");
+  k.choice("aux_scope", c.moe.aux_scope, {"model", "sequence", "micro_batch", "global"},
+           "tokens that the auxiliary loss balances: of each sequence, of a micro-batch, or of all "
+           "ranks in the step so far; model: that of the model file");
+  k.number("z_loss", c.moe.z_loss, weight_or_model,
+           "factor of the loss on large router logits; 0: none; -1: that of the model file");
+  k.number("bias_rate", c.moe.bias_rate, weight_or_model,
+           "change of the router's bias in a step; 0: it does not change; -1: that of the model "
+           "file");
+  k.number("row_budget", c.moe.row_budget, between(1, 1024),
+           "rows that a rank reserves for pairs of a token and an expert, as a multiple of the "
+           "number it would receive if all experts were equally busy");
+  k.choice("overflow", c.moe.overflow, {"strict", "drop"},
+           "when more pairs arrive than the row budget has rows. strict: the step is not applied, "
+           "and is repeated with a larger budget; drop: these pairs contribute nothing and are "
+           "counted");
+  k.number("capacity", c.moe.capacity, {.low = 0, .high = 1024},
+           "limit on the pairs of one expert, as a multiple of the mean; pairs above it contribute "
+           "nothing and are counted; 0: no limit");
 
   k.section("comm");
   k.choice("backend", c.comm.backend, {"auto", "threads", "gloo", "nccl"},

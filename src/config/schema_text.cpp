@@ -52,7 +52,12 @@ std::string shipped_models_text() {
       "| `llama3.2-1b`, `llama3.2-3b` | Llama 3.2 |\n"
       "| `llama3.1-8b-4l`, `llama3.2-1b-32k` | four layers of the 8B; the 1B with a vocabulary of "
       "32,768 |\n"
-      "| `qwen2-0.5b`, `qwen3-0.6b` | Qwen |\n\n"
+      "| `qwen2-0.5b`, `qwen3-0.6b` | Qwen |\n"
+      "| `kjv-moe` | a small mixture of experts over bytes, of the active size of `kjv-llama` |\n"
+      "| `mixtral-8x7b`, `mixtral-8x22b`, `qwen3-30b-a3b`, `qwen3-235b-a22b`, `olmoe-1b-7b` | "
+      "mixtures of experts |\n"
+      "| `olmoe-8l`, `qwen3-30b-a3b-6l`, `mixtral-2l` | some layers of these sizes, for "
+      "benchmarks; without q/k norms, and scores are not renormalized |\n\n"
       "Names of earlier releases are accepted:";
   for (const EarlierName& earlier : earlier_model_names()) {
     text += fmt::format("{} `{}` (now `{}`)", text.ends_with(':') ? "" : ",", earlier.name,
@@ -137,8 +142,8 @@ std::string configuration_page() {
   text +=
       "\n# Model files\n\n"
       "A model is a separate TOML file, as those in `configs/models/`, or a Hugging Face "
-      "`config.json` of type gpt2, llama, mistral, qwen2 or qwen3. A mistral is read as the "
-      "equivalent Llama for sequences up to its sliding window.\n\n" +
+      "`config.json` of type gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen3_moe or olmoe. A "
+      "mistral is read as the equivalent Llama for sequences up to its sliding window.\n\n" +
       shipped_models_text();
   ModelKeys defaults_of_model;
   for (const std::vector<Key>& keys : by_section(keys_of(defaults_of_model))) {

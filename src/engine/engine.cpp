@@ -13,10 +13,11 @@
 #include "kernels/ops.h"
 #include "kernels/step_state.h"
 #include "schedule/lives.h"
+#include "spec/context/context_traffic.h"
+#include "spec/experts/expert_traffic.h"
 #include "spec/facts/rope.h"
 #include "spec/memory/grad_places.h"
 #include "spec/memory/predict.h"
-#include "spec/context/context_traffic.h"
 #include "spec/parallel/pipeline_parallel.h"
 #include "spec/parallel/tensor_parallel.h"
 
@@ -65,6 +66,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
       groups_(std::make_unique<DataGroups>(plan_, mesh, device, *compute_)),
       tensor_(std::make_unique<TensorGroup>(plan_, mesh, *compute_)),
       context_(std::make_unique<ContextGroup>(plan_, mesh, device, *compute_)),
+      experts_(std::make_unique<ExpertGroup>(model, plan_, mesh, device, *compute_)),
       pipe_(std::make_unique<Pipe>(model, plan_, mesh, device, *compute_)),
       arenas_(std::make_unique<Arenas>(device, predicted_memory())),
       model_(model),
@@ -78,6 +80,9 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
   }
   if (const base::TensorSpec buffer = spec::context_buffer(model, plan_); buffer.shape.ndim() > 0) {
     context_->set_buffer(arenas_->comm.take(buffer));
+  }
+  if (const base::TensorSpec buffer = spec::expert_buffer(model, plan_); buffer.shape.ndim() > 0) {
+    experts_->set_buffer(arenas_->comm.take(buffer));
   }
   make_stages(backend);
   inputs_ = std::make_unique<InputStaging>(device, arenas_->staging, spec::local_shape_of(plan_),
@@ -111,11 +116,16 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
                                                            .step_state = state_},
                                          options.muon, options.adamw.weight_decay);
   }
+  if (!plan_.inference) {
+    routers_ =
+        std::make_unique<RouterUpdate>(model_, plan_, pipe_->rank(), *train_state_, *compute_);
+  }
   access_ = std::make_unique<StateAccess>(StateAccess::Parts{.model = model_,
                                                              .plan = plan_,
                                                              .compute = *compute_,
                                                              .groups = *groups_,
                                                              .tensor = *tensor_,
+                                                             .experts = *experts_,
                                                              .pipe = *pipe_,
                                                              .buckets = *buckets_,
                                                              .state = *train_state_,
@@ -139,6 +149,7 @@ void Engine::make_stages(const spec::Backend& backend) {
                            .data = groups_->stream(),
                            .tensor = *tensor_,
                            .context = *context_,
+                           .experts = *experts_,
                            .buckets = *buckets_,
                            .state = *train_state_,
                            .stash = *stash_,
@@ -160,7 +171,7 @@ std::vector<device::Tensor> Engine::grads_in_stash() const {
   std::vector<device::Tensor> leaves(layouts.size());
   for (size_t b = 0; b < layouts.size(); ++b) {
     if (places[b])
-      leaves[b] = stash_->memory_at(*places[b], spec::grad_specs(plan_, layouts[b]).leaf);
+      leaves[b] = stash_->memory_at(*places[b], spec::grad_specs(plan_, layouts[b].size()).leaf);
   }
   return leaves;
 }
@@ -197,6 +208,7 @@ Engine::Drain::~Drain() {
   };
   engine.pipe_->close();
   if (engine.context_->side() != nullptr) drain(engine.context_->side());
+  if (engine.experts_->side() != nullptr) drain(engine.experts_->side());
   drain(&engine.groups_->stream());
   drain(engine.compute_.get());
 }
@@ -264,7 +276,10 @@ void Engine::set_learning_rate(double learning_rate) {
                         .value = static_cast<float>(learning_rate)});
 }
 
-void Engine::run_microbatches() { executor_->run(*compute_, *inputs_, sink_); }
+void Engine::run_microbatches() {
+  routers_->begin_step();
+  executor_->run(*compute_, *inputs_, sink_);
+}
 
 void Engine::close_step() {
   const device::Range range(*compute_, "optimizer");
@@ -278,6 +293,7 @@ void Engine::close_step() {
                                    .sums = sink_.sums});
     }
   }
+  routers_->count_overflow(sink_.sums);
   if (groups_->closes_with_peers()) merge_sums();
   train_state_->reduce_own();
   ops::step_control(*compute_, {.sums = sink_.sums,
@@ -287,6 +303,7 @@ void Engine::close_step() {
                                 .guard_multiple = options_.clip.guard_multiple,
                                 .skip_row = options_.clip.skip_row,
                                 .guard_warmup = options_.clip.guard_warmup});
+  routers_->update_biases(state_);
   for (int b = 0; b < buckets_->size(); ++b) {
     if (buckets_->defers_updates()) {
       buckets_->defer_update(b);
@@ -337,6 +354,7 @@ StepReport Engine::report() {
           .was_skipped = state.skip != 0,
           .sample_hash = state.samples,
           .same_samples = state.unlike == 0,
+          .overflow = state.overflow,
           .applied = state.applied,
           .skipped = state.skipped,
           .skipped_in_a_row = state.skipped_in_a_row,
@@ -400,6 +418,12 @@ std::optional<double> Engine::transfer_seconds() {
   if (!context_->times().is_on()) return std::nullopt;
   compute_->synchronize();
   return context_->times().seconds(*compute_);
+}
+
+std::optional<double> Engine::row_transfer_seconds() {
+  if (!experts_->times().is_on()) return std::nullopt;
+  compute_->synchronize();
+  return experts_->times().seconds(*compute_);
 }
 
 double Engine::pairs_max_over_mean() const {

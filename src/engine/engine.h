@@ -20,7 +20,9 @@
 #include "device/memory.h"
 #include "engine/state/context_group.h"
 #include "engine/state/data_groups.h"
+#include "engine/state/expert_group.h"
 #include "engine/state/muon_update.h"
+#include "engine/state/router_update.h"
 #include "engine/state/state_access.h"
 #include "engine/state/tensor_group.h"
 #include "engine/state/train_state.h"
@@ -62,6 +64,9 @@ struct StepReport {
   bool was_skipped = false;
   uint64_t sample_hash = 0;  // sum of MicrobatchSource::sample_hash() over all ranks' micro-batches
   bool same_samples = true;  // all ranks along tp had the same samples
+  // Pairs that exceeded a row budget of experts. If there are any, this step and possibly some
+  // before it were not run: the steps that were are applied + skipped.
+  int64_t overflow = 0;
   int64_t applied = 0, skipped = 0, skipped_in_a_row = 0;  // steps so far
   // The last sequence of skipped steps: its first step, that step's norm and the running mean then.
   int64_t row_first = 0;
@@ -139,20 +144,32 @@ class Engine {
   // Records the times of the actions of all later steps, which then run uncaptured. Null: stops.
   void watch_actions(ActionTimes*);
   // ---- context parallelism
-  // Measures in all later steps how long compute waits for transfers along cp.
-  void watch_transfers(bool on) { context_->times().set_on(on && context_->ranks() > 1); }
+  // Measures in all later steps how long compute waits for transfers along cp, and for rows along
+  // ep.
+  void watch_transfers(bool on) {
+    context_->times().set_on(on && context_->ranks() > 1);
+    experts_->times().set_on(on && experts_->side() != nullptr);
+  }
   // Returns these seconds of the last step, on this rank; none if they were not measured. Waits for
   // the device.
   std::optional<double> transfer_seconds();
+  std::optional<double> row_transfer_seconds();  // the same for rows along ep
   // Returns the (query, key) pairs of the group along cp with the most of them in each micro-batch
   // of the last step, relative to the mean; 1 if each rank has some heads of all rows.
   double pairs_max_over_mean() const;
+  // Returns the statistics of the last step of the routers on this rank, of all ranks that have the
+  // same layers. Waits for the device. REQUIRES: a training plan.
+  std::vector<RouterUpdate::LayerStats> router_stats() const { return routers_->read(); }
+  bool has_routers() const { return spec::moe_of(model_) != nullptr; }  // on any rank
+  // Sets these statistics to zero. Those of evaluate() are added to them, on this rank only.
+  void clear_router_stats() { routers_->begin_step(); }
   // Are steps replayed from a captured graph?
   bool is_captured() const { return graph_ != nullptr; }
   // Bytes that this rank has sent to others so far. spec::predict_traffic() predicts those of a
   // step.
   spec::TrafficTable traffic() const {
-    return groups_->traffic() + tensor_->traffic() + context_->traffic() + pipe_->traffic();
+    return groups_->traffic() + tensor_->traffic() + context_->traffic() + experts_->traffic() +
+           pipe_->traffic();
   }
 
  private:
@@ -178,6 +195,7 @@ class Engine {
   std::unique_ptr<DataGroups> groups_;
   std::unique_ptr<TensorGroup> tensor_;
   std::unique_ptr<ContextGroup> context_;
+  std::unique_ptr<ExpertGroup> experts_;
   std::unique_ptr<Pipe> pipe_;
   std::unique_ptr<Arenas> arenas_;
   std::unique_ptr<StashPools> stash_;
@@ -187,6 +205,7 @@ class Engine {
   std::unique_ptr<Executor> executor_;
   bool has_times_ = false;  // watch_actions() is on
   std::unique_ptr<TrainState> train_state_;
+  std::unique_ptr<RouterUpdate> routers_;  // null: an inference plan
   std::unique_ptr<MuonUpdate> muon_;  // null: the plan has another optimizer, or is for inference
   nn::StepSink sink_;
   device::Tensor all_sums_;                   // one kernels::StepSums per rank

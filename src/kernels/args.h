@@ -269,6 +269,15 @@ struct GeluForwardArgs {
   Tensor y;       // [T, F]
 };
 
+// y = x limited to [-limit, limit]; or with dy its gradient, y = dy where |x| <= limit and 0
+// elsewhere.
+struct ClampArgs {
+  ConstTensor x;        // [T, C]
+  ConstTensor dy = {};  // optional [T, C], type of x
+  float limit = 0;      // above 0
+  Tensor y;             // [T, C], type of x; may be the same tensor as x or dy
+};
+
 // A label is valid if it is >= 0; negative ones (padding, masked) have no loss and zero gradient.
 // stats[t] = {max over columns, sum of exp(logit - max), logit of the label or 0 if this rank does
 // not have its column}. Column c is vocabulary entry first_column + c.
@@ -368,7 +377,9 @@ enum class ClipKind : uint8_t { none, fixed, adaptive };
 // at most. Limit =
 // clip_norm (fixed) or max(clip_norm, norm_mean + 4 * deviation) (adaptive; clip_norm alone until
 // guard_warmup steps were applied), grad_scale = min(1, limit / n) / tokens; then n enters the
-// running mean and variance, applied += 1. A step without valid tokens is skipped. Zeroes the sums.
+// running mean and variance, applied += 1. A step without valid tokens is skipped. A step with
+// overflow, and every one after it, is skipped and changes nothing that is carried. Zeroes the
+// sums.
 struct StepControlArgs {
   Tensor sums;   // one StepSums
   Tensor state;  // one StepState

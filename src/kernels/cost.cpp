@@ -184,6 +184,10 @@ OpCost cost_of(const GeluForwardArgs& a) {
   return streaming(OpKind::gelu_forward, a.x, traffic({a.x, a.y}));
 }
 
+OpCost cost_of(const ClampArgs& a) {
+  return streaming(OpKind::clamp, a.x, traffic({a.x, a.dy, a.y}));
+}
+
 OpCost cost_of(const CrossEntropyStatsArgs& a) {
   return streaming(OpKind::cross_entropy_stats, a.logits, traffic({a.logits, a.labels, a.stats}));
 }
@@ -232,7 +236,8 @@ OpCost cost_of(const StepControlArgs& a) {
 
 namespace {
 
-// Returns the bytes of an update of weights. The parameter is read if it is the weight, or its high part.
+// Returns the bytes of an update of weights. The parameter is read if it is the weight, or its high
+// part.
 int64_t weight_traffic(const Tensor& param, const Tensor& master) {
   const bool reads_param = !master || master.dtype == base::DType::u16;
   return (master ? 2 * master.bytes() : 0) + (reads_param ? 2 : 1) * param.bytes();

@@ -40,7 +40,8 @@ struct RouterForwardArgs {
 //   aux: dp[t, e] += aux_scale * load[s, e] / (sum over e of load[s, e]), s the sequence of row t,
 //        through p as in RouterStats::probs;
 //   z:   dz[t, e] += z_scale * lse(z[t]) * softmax(z[t])[e].
-// Choices have no gradient. All in fp32, rounded once.
+// Rows whose label is negative have neither term. Choices have no gradient. All in fp32, rounded
+// once.
 struct RouterBackwardArgs {
   spec::RouterSpec rule;
   ConstTensor logits;     // [T, E] f32
@@ -48,6 +49,7 @@ struct RouterBackwardArgs {
   ConstTensor place;      // [T, K] i32: the pair's row in row_grads; negative: its gradient is zero
   ConstTensor row_grads;  // [R] f32: gradients of the rows' weights
   ConstTensor load = {};  // [S, E] f32, present exactly if aux_scale is not 0
+  ConstTensor labels = {};  // [T] i32, present exactly if aux_scale or z_scale is not 0
   int64_t first_row = 0, sequence_rows = 0;
   float aux_scale = 0, z_scale = 0;
   Tensor dlogits;  // [T, E], activation type
@@ -60,6 +62,20 @@ struct RouterBiasArgs {
   ConstTensor state;  // one StepState
   Tensor bias;        // [E] f32
   float rate = 0.001F;
+};
+
+// sums.overflow += overflow of spec::RouterStats.
+struct RouterOverflowArgs {
+  ConstTensor stats;  // [RouterStats::size()] f32
+  int64_t experts = 0;
+  Tensor sums;  // one StepSums
+};
+
+// fill = max(fill, the most rows of one of `blocks` blocks of neighbouring experts).
+struct RouterFillArgs {
+  ConstTensor counts;  // [E] i32, as in RouteRowsArgs
+  int64_t blocks = 1;
+  Tensor fill;  // [1] f32
 };
 
 // ---- rows

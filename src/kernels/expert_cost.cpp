@@ -21,11 +21,15 @@ OpCost cost_of(const RouterBackwardArgs& a) {
   return spec::router_backward_cost({.tokens = a.logits.rows(),
                                      .experts = a.rule.experts,
                                      .chosen = a.rule.chosen,
+                                     .has_labels = static_cast<bool>(a.labels),
                                      .sequences = a.load ? a.load.rows() : 0},
                                     a.dlogits.dtype);
 }
 
 OpCost cost_of(const RouterBiasArgs& a) { return spec::router_bias_cost(a.bias.rows()); }
+
+OpCost cost_of(const RouterOverflowArgs& a) { return spec::router_overflow_cost(a.experts); }
+OpCost cost_of(const RouterFillArgs& a) { return spec::router_fill_cost(a.counts.rows()); }
 
 OpCost cost_of(const RouteRowsArgs& a) {
   return spec::route_rows_cost({.tokens = a.choice.rows(),

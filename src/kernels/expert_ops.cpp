@@ -86,6 +86,10 @@ void router_backward(Stream& stream, const RouterBackwardArgs& a) {
                 "router_backward: load is {} with an aux_scale of {}",
                 a.load ? "present" : "absent", a.aux_scale);
   may_have_load(op, a.load, experts, tokens, a.first_row, a.sequence_rows);
+  TRIREME_CHECK(static_cast<bool>(a.labels) == (a.aux_scale != 0 || a.z_scale != 0),
+                "router_backward: labels are {} with scales of {} and {}",
+                a.labels ? "present" : "absent", a.aux_scale, a.z_scale);
+  may_have(op, "labels", a.labels, {tokens}, DType::i32);
   has(op, "dlogits", a.dlogits, {tokens, experts});
   is_real(op, "dlogits", a.dlogits);
   send(stream, &Kernels::router_backward, a);
@@ -97,6 +101,21 @@ void router_bias(Stream& stream, const RouterBiasArgs& a) {
   has_stats(op, a.stats, a.bias.rows());
   holds<StepState>(op, "state", a.state);
   send(stream, &Kernels::router_bias, a);
+}
+
+void router_overflow(Stream& stream, const RouterOverflowArgs& a) {
+  has_stats("router_overflow", a.stats, a.experts);
+  holds<StepSums>("router_overflow", "sums", a.sums);
+  send(stream, &Kernels::router_overflow, a);
+}
+
+void router_fill(Stream& stream, const RouterFillArgs& a) {
+  const char* op = "router_fill";
+  TRIREME_CHECK(a.blocks > 0 && a.counts.rows() % a.blocks == 0,
+                "router_fill: {} experts in {} blocks", a.counts.rows(), a.blocks);
+  has_flat(op, "counts", a.counts, {a.counts.rows()}, DType::i32);
+  has(op, "fill", a.fill, {1}, DType::f32);
+  send(stream, &Kernels::router_fill, a);
 }
 
 void route_rows(Stream& stream, const RouteRowsArgs& a) {

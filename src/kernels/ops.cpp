@@ -405,6 +405,15 @@ void gelu_forward(Stream& stream, const GeluForwardArgs& a) {
   send(stream, &Kernels::gelu_forward, a);
 }
 
+void clamp(Stream& stream, const ClampArgs& a) {
+  const char* op = "clamp";
+  is_real(op, "x", a.x);
+  may_have(op, "dy", a.dy, a.x.shape, a.x.dtype);
+  has(op, "y", a.y, a.x.shape, a.x.dtype);
+  TRIREME_CHECK(a.limit > 0, "{}: a limit of {}", op, a.limit);
+  send(stream, &Kernels::clamp, a);
+}
+
 void cross_entropy_stats(Stream& stream, const CrossEntropyStatsArgs& a) {
   const char* op = "cross_entropy_stats";
   is_real(op, "logits", a.logits);

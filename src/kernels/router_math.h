@@ -185,6 +185,17 @@ constexpr void router_gradient(const RouterGradient<Real>& a, Real* p, Real* dz)
   }
 }
 
+// The most rows of one of `blocks` blocks of neighbouring experts, at least `fill`.
+constexpr float fullest_block(const int32_t* counts, int64_t experts, int64_t blocks, float fill) {
+  const int64_t size = experts / blocks;
+  for (int64_t block = 0; block < blocks; ++block) {
+    int64_t rows = 0;
+    for (int64_t e = 0; e < size; ++e) rows += counts[block * size + e];
+    if (static_cast<float>(rows) > fill) fill = static_cast<float>(rows);
+  }
+  return fill;
+}
+
 // The change of a bias: rate * sign(mean - count).
 constexpr float bias_step(float rate, double mean, float count) {
   const auto pairs = static_cast<double>(count);

@@ -26,6 +26,7 @@ constexpr StepSums merged(const StepSums* parts, int64_t count, int64_t copies, 
     if (first == sample) sums.samples += parts[first].samples;
     for (int64_t i = first; i < first + copies; ++i) {
       add_part(sums.squares, parts[i].squares);
+      sums.overflow += parts[i].overflow;
       sums.unlike += parts[i].unlike + (parts[i].samples != parts[sample].samples ? 1 : 0);
     }
   }
@@ -50,7 +51,14 @@ constexpr void close_step(StepSums& sums, StepState& state, const StepControlArg
   state.unlike = sums.unlike;
   state.mean_loss = has_tokens ? sums.loss / tokens : 0;
   state.grad_norm = static_cast<float>(norm);
+  state.overflow += sums.overflow;
   sums = StepSums{};
+  if (state.overflow > 0) {
+    state.skip = 1;
+    state.grad_scale = 0;
+    state.clip_limit = 0;
+    return;
+  }
 
   const bool is_finite = norm < std::numeric_limits<double>::infinity();  // false for NaN, too
   const bool warm = state.applied >= args.guard_warmup;

@@ -31,6 +31,7 @@ struct StepSums {
   WideSum squares;   // of the gradient of the summed loss
   uint64_t samples;  // sum, modulo 2^64, of hashes of the ids of the samples processed
   int64_t unlike;    // ranks whose samples differ from those of the ranks that should share them
+  int64_t overflow;  // pairs of tokens and experts that exceeded a row budget (router_overflow)
 };
 
 struct StepState {
@@ -45,6 +46,9 @@ struct StepState {
   int64_t tokens;
   uint64_t samples;
   int64_t unlike;
+  // Above 0: a step had overflow. This step and all later ones are skipped and count as not run,
+  // until the host rebuilds the engine and repeats them.
+  int64_t overflow;
   // Carried from step to step, and part of a checkpoint.
   int64_t applied;  // optimizer steps applied: Adam's t
   int64_t skipped;  // steps skipped in total

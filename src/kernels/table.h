@@ -30,6 +30,7 @@ struct Kernels {
   void (*swiglu_forward)(Stream&, const SwigluForwardArgs&);
   void (*swiglu_backward)(Stream&, const SwigluBackwardArgs&);
   void (*gelu_forward)(Stream&, const GeluForwardArgs&);
+  void (*clamp)(Stream&, const ClampArgs&);
   void (*cross_entropy_stats)(Stream&, const CrossEntropyStatsArgs&);
   void (*cross_entropy_grad)(Stream&, const CrossEntropyGradArgs&);
   void (*cross_entropy_merge)(Stream&, const CrossEntropyMergeArgs&);
@@ -48,6 +49,8 @@ struct Kernels {
   void (*router_forward)(Stream&, const RouterForwardArgs&);
   void (*router_backward)(Stream&, const RouterBackwardArgs&);
   void (*router_bias)(Stream&, const RouterBiasArgs&);
+  void (*router_overflow)(Stream&, const RouterOverflowArgs&);
+  void (*router_fill)(Stream&, const RouterFillArgs&);
   void (*route_rows)(Stream&, const RouteRowsArgs&);
   void (*arrange_rows)(Stream&, const ArrangeRowsArgs&);
   void (*gather_pairs)(Stream&, const GatherPairsArgs&);

@@ -6,18 +6,22 @@
 namespace trireme::nn {
 
 void Block::forward(Pass& pass, int phase) const {
-  TRIREME_CHECK(phase >= 0 && phase < phase_count, "phase {}", phase);
+  TRIREME_CHECK(phase >= 0 && phase < phases(), "phase {}", phase);
   if (phase == attention) {
     attention_.forward(pass);
+  } else if (experts_) {
+    experts_->forward(pass, phase - feed_forward);
   } else {
     has_tiles_ ? tiled_feed_forward_.forward(pass) : feed_forward_.forward(pass);
   }
 }
 
 void Block::backward_input(Pass& pass, int phase) const {
-  TRIREME_CHECK(phase >= 0 && phase < phase_count, "phase {}", phase);
+  TRIREME_CHECK(phase >= 0 && phase < phases(), "phase {}", phase);
   if (phase == attention) {
     attention_.backward_input(pass);
+  } else if (experts_) {
+    experts_->backward_input(pass, phase - feed_forward);
   } else {
     has_tiles_ ? tiled_feed_forward_.backward(pass) : feed_forward_.backward_input(pass);
   }
@@ -25,7 +29,11 @@ void Block::backward_input(Pass& pass, int phase) const {
 
 void Block::backward_weight(Pass& pass) const {
   const device::Range range(pass.stream, "weight gradients");
-  if (!has_tiles_) feed_forward_.backward_weight(pass);
+  if (experts_) {
+    experts_->backward_weight(pass);
+  } else if (!has_tiles_) {
+    feed_forward_.backward_weight(pass);
+  }
   attention_.backward_weight(pass);
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "spec/layout/layout.h"
 #include "spec/machine.h"
@@ -11,18 +10,8 @@
 
 namespace trireme::plan {
 
-// A mixture of experts in place of the feed-forward.
-struct Experts {
-  int64_t count = 0, chosen = 0;  // routed experts in all, and per token
-  int64_t ffn = 0;                // width of one routed expert
-  int64_t shared_ffn = 0;         // total width of the shared experts
-  int64_t dense_layers = 0;       // the first blocks, which have an ordinary feed-forward
-  bool operator==(const Experts&) const = default;
-};
-
 struct Job {
-  spec::ModelSpec model;  // blocks have the ordinary feed-forward even if `experts` is set
-  std::optional<Experts> experts;
+  spec::ModelSpec model;
   int64_t seq_len = 0;
   int64_t global_batch = 0;  // sequences per step
   bool document_mask = false;
@@ -30,6 +19,9 @@ struct Job {
   spec::Backend backend = spec::cuda_backend(true);
   // Tokens per step at which progress per token has fallen to half; 0: unknown.
   double critical_batch_tokens = 0;
+  // Rows of the experts of the busiest rank along ep, relative to the mean; 1: balanced. It has no
+  // effect on models without experts, or if ep is 1.
+  double expert_imbalance = 1;
 
   int64_t tokens() const { return seq_len * global_batch; }
 };
@@ -43,6 +35,12 @@ inline spec::Workload workload_of(const Job& job) {
 // peak counts as a CPU.
 spec::Backend backend_for(const spec::Machine&, bool deterministic);
 
+inline bool has_experts(const Job& job) { return spec::moe_of(job.model) != nullptr; }
+// Returns the first block with experts, or, if the model has none, the last block.
+const spec::BlockSpec& main_block(const spec::ModelSpec&);
+// Returns the first block without experts of a model that also has blocks with experts, or null.
+const spec::BlockSpec* dense_block(const spec::ModelSpec&);
+
 // The planner's layouts have all fields filled in. Only accumulation, logical_dp, reduce and
 // reshard may be open if the caller needs no more than a price.
 using schedule::Kind;
@@ -52,6 +50,12 @@ using spec::Precision;
 
 // Returns the layout with its open fields filled in (spec::filled).
 Layout filled(const Job&, const Layout&);
+
+// Returns the ranks that share a copy of the training state of experts.
+inline int expert_shards(const Layout& l) {
+  if (l.zero_stage == 0) return 1;
+  return spec::expert_sizes(l).value_or(spec::ExpertSizes{}).ezero;
+}
 
 // Returns the number of micro-batches that each rank runs in a step.
 inline int64_t micro_batches(const Job& job, const Layout& layout) {

@@ -42,6 +42,22 @@ inline Job job_of(const std::string& model, int64_t global_batch, int64_t seq_le
   return job;
 }
 
+// Gives the blocks behind the first `dense_layers` a mixture of experts.
+inline Job with_experts(Job job, int64_t experts, int64_t chosen, int64_t ffn,
+                        int64_t shared_ffn = 0, int dense_layers = 0) {
+  spec::MoeSpec moe;
+  moe.router.experts = experts;
+  moe.router.chosen = chosen;
+  moe.ffn = ffn;
+  moe.shared_ffn = shared_ffn;
+  for (size_t i = 1 + static_cast<size_t>(dense_layers); i + 1 < job.model.layers.size(); ++i) {
+    auto& block = std::get<spec::BlockSpec>(job.model.layers[i]);
+    block.moe = moe;
+    block.ffn = 0;
+  }
+  return job;
+}
+
 // Pseudo-random numbers that are the same on every machine.
 class Dice {
  public:
@@ -99,7 +115,8 @@ inline Layout any_layout(Dice& dice) {
 // Returns a random layout that the engine can run.
 inline Layout runnable_layout(Dice& dice, const Job& job) {
   while (true) {
-    const Layout l = any_layout(dice);
+    Layout l = any_layout(dice);
+    if (has_experts(job)) l.ep = dice.of<int>({1, 2, 4, 8});
     // The planner models interleaving only in complete groups of micro-batches.
     const bool is_whole = l.schedule != Kind::interleaved || micro_batches(job, l) % l.pp == 0;
     if (is_whole && missing_in_engine(job, l).empty()) return l;

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "spec/experts/moe_spec.h"
 #include "spec/facts/op_shapes.h"
 #include "spec/state/state.h"
 
@@ -56,12 +57,21 @@ struct BlockSpec {
   bool qkv_bias = false;     // on q, k and v
   bool qk_norm = false;      // RMS norm of every q and k head
   float qk_norm_eps = 1e-6F;
+  bool qk_norm_whole = false;  // with qk_norm: over all q heads together, and all k heads
+  // After the norm q, k and v are limited to [-clip_qkv, clip_qkv]; 0: no limit. Not with a norm of
+  // every head.
+  float clip_qkv = 0;
   std::optional<RopeSpec> rope;
+  std::optional<MoeSpec> moe;  // takes the place of the feed-forward of width `ffn`
   bool operator==(const BlockSpec&) const = default;
 
   int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
   int64_t up_width() const { return activation == Activation::swiglu ? 2 * ffn : ffn; }
   bool has_qkv_bias() const { return linear_bias || qkv_bias; }
+  // Does the backward read q, k and v as they were projected? Then those that attention reads are
+  // separate: q and k, with clip_qkv also v.
+  bool keeps_projection() const { return qk_norm || clip_qkv > 0; }
+  int64_t rotated_width() const { return (heads + (clip_qkv > 0 ? 2 : 1) * kv_heads) * head_dim; }
 };
 
 // Final norm, projection to the vocabulary, cross-entropy.
@@ -89,8 +99,11 @@ struct ModelSpec {
   int blocks() const { return static_cast<int>(layers.size()) - 2; }
 };
 
-// Returns the first block. make_model() gives every block the same sizes, so it stands for all.
+// Returns the last block. make_model() gives every block the same attention, and all blocks with
+// experts the same experts, so it stands for all but the first blocks, which may be dense.
 const BlockSpec& typical_block(const ModelSpec&);
+// Returns the mixture of experts that blocks of the model have, or null.
+const MoeSpec* moe_of(const ModelSpec&);
 
 enum class Family : uint8_t { gpt2, llama };
 std::string_view name_of(Family);
@@ -109,12 +122,24 @@ struct ModelDims {
   int64_t max_seq = 0;
   float norm_eps = 1e-5F;
   float qk_norm_eps = 1e-6F;
-  bool tied_head = true;  // gpt2: must be true
-  bool qkv_bias = false;  // llama only; gpt2 has biases everywhere
-  bool qk_norm = false;   // llama only
-  RopeSpec rope;          // llama only
+  bool tied_head = true;       // gpt2: must be true
+  bool qkv_bias = false;       // llama only; gpt2 has biases everywhere
+  bool qk_norm = false;        // llama only
+  bool qk_norm_whole = false;  // llama only, with qk_norm
+  float clip_qkv = 0;          // llama only
+  RopeSpec rope;               // llama only
   float init_std = 0.02F;
+  std::optional<MoeSpec> moe;  // llama only
+  // With moe: the first blocks, which have an ordinary feed-forward of width `ffn`, and after them
+  // the distance of blocks with experts: every expert_step-th block counted from the first one
+  // has them.
+  int dense_layers = 0;
+  int expert_step = 1;
 };
+
+// Does this block (counted from 0) have experts, and how many blocks do? Accepts any sizes.
+bool has_experts(const ModelDims&, int block);
+int expert_blocks(const ModelDims&);
 
 // Limits far above any model or job, and far below int64: everything computed from parameters and
 // activations (bytes, copies of state, operands of operations) fits its type.
@@ -132,6 +157,8 @@ ModelSpec make_model(const ModelDims&);
 
 // Returns the number of parameters, a tied table counted once.
 int64_t parameter_count(const ModelSpec&);
+// Returns the number of parameters that one token uses: of experts those that are chosen.
+int64_t active_parameter_count(const ModelSpec&);
 // Returns the size of the head's vocabulary.
 int64_t vocab_of(const ModelSpec&);
 

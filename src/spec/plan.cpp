@@ -17,13 +17,20 @@
 namespace trireme::spec {
 namespace {
 
-Sizes mesh_of(const Layout& l) {
+Sizes mesh_of(const ModelSpec& model, const Layout& l) {
   Sizes mesh;
   mesh[Axis::pp] = l.pp;
   mesh[Axis::dp] = l.dp_replicate;
   mesh[Axis::zero] = l.dp_shard;
   mesh[Axis::cp] = l.cp;
   mesh[Axis::tp] = l.tp;
+  if (moe_of(model) == nullptr) return mesh;
+  const std::optional<ExpertSizes> experts = expert_sizes(l);
+  if (!experts) return mesh;  // the rule ep.ranks is violated
+  mesh[Axis::edp] = experts->edp;
+  mesh[Axis::ezero] = experts->ezero;
+  mesh[Axis::ep] = l.ep;
+  mesh[Axis::etp] = l.etp;
   return mesh;
 }
 
@@ -89,6 +96,8 @@ LocalShape local_shape_of(const Plan& plan) {
           .has_documents = plan.document_mask,
           .mesh = plan.mesh,
           .sequence_parallel = plan.layout.sequence_parallel,
+          .row_budget = plan.layout.row_budget,
+          .expert_capacity = plan.layout.expert_capacity,
           .ulysses = std::max(plan.layout.ulysses, 1),
           .slices = plan.layout.context_slices,
           .is_ring = has_ring(plan.layout.context_kind)};
@@ -125,7 +134,7 @@ Plan unscheduled_plan(const ModelSpec& model, const Workload& work, const Layout
   plan.document_mask = work.document_mask;
   plan.inference = work.inference;
   plan.keeps_losses = work.keeps_losses;
-  plan.mesh = mesh_of(l);
+  plan.mesh = mesh_of(model, l);
   plan.zero = residency_of(l);
   plan.recipe = recipe_of(l.precision);
   plan.recipe.grad = l.grad_dtype;
@@ -191,7 +200,7 @@ void check_plan(const ModelSpec& model, const Plan& plan) {
   };
   const bool is_legal = broken.empty();
   demand(!is_legal || settled.layout == plan.layout, "plan: its layout has fields without a value");
-  demand(plan.mesh == mesh_of(plan.layout), "plan: its mesh is not that of its layout");
+  demand(plan.mesh == mesh_of(model, plan.layout), "plan: its mesh is not that of its layout");
   demand(plan.zero == residency_of(plan.layout), "plan: its shards are not those of its layout");
   Recipe recipe = plan.recipe;
   recipe.grad = plan.layout.grad_dtype;

@@ -13,7 +13,8 @@ namespace {
 using base::Json;
 
 constexpr std::array<Axis, static_cast<size_t>(Axis::count)> axes = {
-    Axis::pp, Axis::dp, Axis::zero, Axis::cp, Axis::tp, Axis::ezero, Axis::ep, Axis::etp};
+    Axis::pp,  Axis::dp,    Axis::zero, Axis::cp, Axis::tp,
+    Axis::edp, Axis::ezero, Axis::ep,   Axis::etp};
 
 std::string dtype_name(base::DType dtype) { return std::string(base::name_of(dtype)); }
 
@@ -92,7 +93,11 @@ Prediction prediction_from_json(JsonReader in) {
 
 Sizes mesh_from_json(JsonReader in) {
   Sizes mesh;
-  for (const Axis axis : axes) mesh[axis] = in.get<int>(name_of(axis).data());
+  for (const Axis axis : axes) {
+    const char* name = name_of(axis).data();
+    if (axis == Axis::edp && !in.has(name)) continue;  // plans without experts, of earlier versions
+    mesh[axis] = in.get<int>(name);
+  }
   in.finish();
   return mesh;
 }

@@ -69,6 +69,9 @@ struct Stack {
   double gather_bytes = 2;                  // of an element, when parameters are gathered
   double weight_bytes = 2;                  // of an element; 0: weights are cast from their masters
   bool reduces_each = false;                // sharded gradients are summed after each micro-batch
+  // Rows for experts cross the network once for each node that has experts of the token, and are
+  // copied inside the node. False: once for each expert.
+  bool two_level_dispatch = false;
 
   // ---- overlap: the part of a transfer that can be hidden under enough compute
   double tp_overlap = 0, dp_overlap = 0, pp_overlap = 0, cp_overlap = 0, ep_overlap = 0;

@@ -32,15 +32,32 @@ spec::ModelSpec tiny_model(bool tied) {
   return spec::make_model(dims);
 }
 
+// Experts in every second block, which have weights of three dimensions.
+spec::ModelSpec tiny_moe_model() {
+  spec::ModelDims dims;
+  dims.layers = 2;
+  dims.hidden = 8;
+  dims.heads = 4;
+  dims.head_dim = 2;
+  dims.ffn = 8;
+  dims.vocab = 37;
+  dims.max_seq = 16;
+  dims.tied_head = false;
+  dims.moe = spec::MoeSpec{
+      .router = {.experts = 6, .chosen = 2}, .ffn = 4, .shared_ffn = 4, .balance = {}};
+  dims.expert_step = 2;
+  return spec::make_model(dims);
+}
+
 std::filesystem::path root_of(size_t layout) { return "/layout" + std::to_string(layout); }
 
-TEST(AnyToAnyTest, every_layout_loads_the_checkpoint_of_any_other) {
+// Loads pairs of layouts of up to eight ranks: `sampled` random ones, or all.
+void expect_any_to_any(const spec::ModelSpec& model, size_t least, uint64_t sampled) {
   const bool is_full = std::getenv("TRIREME_FULL") != nullptr;
-  const spec::ModelSpec model = tiny_model(false);
   const State state = state_of(model);
   const std::vector<Layout> layouts = all_layouts(model, 8);
   std::printf("seed %llu, %zu layouts\n", static_cast<unsigned long long>(seed), layouts.size());
-  ASSERT_GT(layouts.size(), 60U);
+  ASSERT_GT(layouts.size(), least);
   ckpt::MemoryDisk disk;
   std::vector<ckpt::Generation> generations;
   for (size_t i = 0; i < layouts.size(); ++i) {
@@ -49,7 +66,7 @@ TEST(AnyToAnyTest, every_layout_loads_the_checkpoint_of_any_other) {
     ASSERT_TRUE(generations.back().damage({.queue_depth = 1}).empty()) << layouts[i].name();
   }
   const uint64_t all = layouts.size() * layouts.size();
-  const uint64_t pairs = is_full ? all : 500;
+  const uint64_t pairs = is_full ? all : sampled;
   for (uint64_t pair = 0; pair < pairs; ++pair) {
     const uint64_t pick = is_full ? pair : base::rng_below(seed, pair, all);
     const size_t from = pick / layouts.size(), to = pick % layouts.size();
@@ -57,6 +74,12 @@ TEST(AnyToAnyTest, every_layout_loads_the_checkpoint_of_any_other) {
         << "saved as " << layouts[from].name() << ", loaded as " << layouts[to].name();
   }
 }
+
+TEST(AnyToAnyTest, every_layout_loads_the_checkpoint_of_any_other) {
+  expect_any_to_any(tiny_model(false), 60, 500);
+}
+
+TEST(AnyToAnyTest, experts_load_into_any_layout) { expect_any_to_any(tiny_moe_model(), 100, 500); }
 
 ckpt::ReshardTarget target_of(const spec::ModelSpec& model, const Layout& layout,
                               const std::filesystem::path& root, int64_t window_bytes) {

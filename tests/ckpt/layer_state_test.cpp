@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Own tensors of layers (spec/state/state.h), which no model family has yet: a test adds two to
-// every block, one that all ranks along tp have and one that is cut along tp. They are predicted,
-// reduced at the end of a step, saved, and loaded into any other layout.
+// Own tensors of layers (spec/state/state.h): a test adds three to every block, two that all ranks
+// along tp have and one that is cut along tp. They are predicted, reduced at the end of a step,
+// saved, and loaded into any other layout.
 #include <gtest/gtest.h>
 
 #include "base/text/json.h"
@@ -15,7 +15,7 @@
 namespace trireme::tests {
 namespace {
 
-constexpr int64_t shared_elements = 300, cut_elements = 8;
+constexpr int64_t shared_elements = 300, cut_elements = 8, total_elements = 5000;
 const ckpt::Disk::Path state_root = "/run";
 
 spec::ModelSpec model_with_state() {
@@ -31,7 +31,12 @@ spec::ModelSpec model_with_state() {
                         .shard = {.name = "by_head",
                                   .shape = {cut_elements, 3},
                                   .cuts = {{spec::Axis::tp, 0, {cut_elements}}}},
-                        .reduction = spec::StateReduction::max}};
+                        .reduction = spec::StateReduction::max},
+                       {.name = "total",
+                        .saved_as = "total",
+                        .covers = spec::StateCover::own,
+                        .shard = {.name = "total", .shape = {total_elements}, .cuts = {}},
+                        .reduction = spec::StateReduction::sum}};
   return model;
 }
 
@@ -63,8 +68,14 @@ void run(const spec::Layout& layout, ckpt::Disk& disk, const Body& body) {
   });
 }
 
-// The value of every element of a layer's tensor that each rank holds before the step, and the
-// maximum over ranks.
+// The number of a rank among those with different tokens: equal along tp, unless they have
+// different rows.
+int token_rank(const spec::Plan& plan, spec::Coord coord) {
+  if (!plan.layout.sequence_parallel) coord[spec::Axis::tp] = 0;
+  return spec::rank_of(plan.mesh, coord);
+}
+
+// The value of every element of a layer's tensor that each rank holds before the step.
 float value_of(int layer, int64_t element, int rank) {
   return static_cast<float>(1000 * layer + element) + 0.25F * static_cast<float>(rank);
 }
@@ -87,7 +98,10 @@ void set_and_step(const Member& member) {
   for_each_element(member, [&](const auto& part, int64_t first, int64_t count) {
     std::vector<float> values;
     for (int64_t i = 0; i < count; ++i) {
-      values.push_back(value_of(part.layer, first + i, member.rank.number()));
+      const int number = part.tensor.name == "total"
+                             ? token_rank(member.engine.plan(), member.rank.coord())
+                             : member.rank.number();
+      values.push_back(value_of(part.layer, first + i, number));
     }
     member.engine.write_state(part, values);
   });
@@ -106,6 +120,7 @@ int largest_rank(const Member& member, bool is_cut) {
   spec::Coord coord = member.rank.coord();
   coord[spec::Axis::dp] = mesh[spec::Axis::dp] - 1;
   coord[spec::Axis::zero] = mesh[spec::Axis::zero] - 1;
+  coord[spec::Axis::cp] = mesh[spec::Axis::cp] - 1;
   if (!is_cut) coord[spec::Axis::tp] = mesh[spec::Axis::tp] - 1;
   int largest = 0;
   for (int rank = 0; rank < member.rank.ranks(); ++rank) {
@@ -114,17 +129,31 @@ int largest_rank(const Member& member, bool is_cut) {
   return largest;
 }
 
+// Returns the sum over the ranks with a copy of the layer and different tokens.
+float total_of(const Member& member, int layer, int64_t element) {
+  const spec::Plan& plan = member.engine.plan();
+  float sum = 0;
+  for (int rank = 0; rank < member.rank.ranks(); ++rank) {
+    const spec::Coord coord = spec::coord_of(plan.mesh, rank);
+    if (coord[spec::Axis::pp] != member.rank.coord()[spec::Axis::pp]) continue;
+    if (token_rank(plan, coord) == rank) sum += value_of(layer, element, rank);
+  }
+  return sum;
+}
+
 const std::vector<spec::Layout>& layouts() {
   static const std::vector<spec::Layout> all = {
       {},
       {.tp = 2},
+      {.tp = 2, .dp_replicate = 2, .sequence_parallel = true},
+      {.cp = 2, .dp_shard = 2, .zero_stage = 1},
       {.dp_shard = 2, .zero_stage = 3},
       {.pp = 2, .dp_replicate = 2},
       {.tp = 2, .dp_replicate = 2, .dp_shard = 2, .zero_stage = 1}};
   return all;
 }
 
-TEST(LayerStateTest, is_predicted_and_reduced_to_the_maximum) {
+TEST(LayerStateTest, is_predicted_and_reduced_to_the_maximum_or_the_sum) {
   for (const spec::Layout& layout : layouts()) {
     ckpt::MemoryDisk disk;
     run(layout, disk, [&](const Member& member) {
@@ -133,7 +162,10 @@ TEST(LayerStateTest, is_predicted_and_reduced_to_the_maximum) {
         const int rank = largest_rank(member, part.tensor.name == "by_head");
         const std::vector<float> values = member.engine.read_state(part);
         for (int64_t i = 0; i < count; ++i) {
-          ASSERT_EQ(values[static_cast<size_t>(i)], value_of(part.layer, first + i, rank))
+          const float expected = part.tensor.name == "total"
+                                     ? total_of(member, part.layer, first + i)
+                                     : value_of(part.layer, first + i, rank);
+          ASSERT_EQ(values[static_cast<size_t>(i)], expected)
               << part.tensor.name << " of layer " << part.layer;
         }
       });
@@ -149,7 +181,8 @@ TEST(LayerStateTest, takes_optimizer_memory_and_is_in_no_inference_plan) {
         .optim;
   };
   const int64_t by_block = base::bytes_of({{shared_elements}, base::DType::f32}) +
-                           base::bytes_of({{cut_elements * 3}, base::DType::f32});
+                           base::bytes_of({{cut_elements * 3}, base::DType::f32}) +
+                           base::bytes_of({{total_elements}, base::DType::f32});
   EXPECT_EQ(optim(model, false) - optim(plain, false), model.blocks() * by_block);
   EXPECT_EQ(optim(model, true), optim(plain, true));
 }
@@ -165,7 +198,8 @@ TEST(LayerStateTest, is_saved_and_loads_into_any_layout) {
     });
     const ckpt::Generation generation = ckpt::Generation::open(disk, state_root / "step-00000001");
     for (const ckpt::TensorInfo& tensor : generation.manifest().tensors) {
-      if (!tensor.name.starts_with("largest/") && !tensor.name.starts_with("by_head/")) continue;
+      const std::string kind = tensor.name.substr(0, tensor.name.find('/'));
+      if (kind != "largest" && kind != "by_head" && kind != "total") continue;
       std::vector<float>& values = saved[tensor.name];
       values.resize(static_cast<size_t>(ckpt::bytes_of(tensor)) / sizeof(float));
       const ckpt::ReadRequest request{
@@ -174,7 +208,7 @@ TEST(LayerStateTest, is_saved_and_loads_into_any_layout) {
           std::as_writable_bytes(std::span(values))};
       generation.read({&request, 1});
     }
-    EXPECT_EQ(saved.size(), static_cast<size_t>(2 * model_with_state().blocks()));
+    EXPECT_EQ(saved.size(), static_cast<size_t>(3 * model_with_state().blocks()));
     for (const spec::Layout& to : layouts()) {
       run(to, disk, [&](const Member& member) {
         ASSERT_TRUE(member.checkpointer.load({}));

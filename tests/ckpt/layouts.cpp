@@ -4,12 +4,14 @@
 #include <fmt/core.h>
 
 #include <cstring>
+#include <optional>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "ckpt/bucket_pieces.h"
 #include "ckpt/disk/aligned.h"
+#include "spec/layout/layout.h"
 #include "spec/parallel/data_parallel.h"
 
 namespace trireme::ckpt_tests {
@@ -19,49 +21,63 @@ using spec::Axis;
 
 constexpr const char* kinds[] = {"weight", "m", "v"};
 
-spec::Plan plan_of(const Layout& layout) {
+std::optional<spec::ExpertSizes> expert_sizes(const Layout& layout) {
+  return spec::expert_sizes({.tp = layout.tp,
+                             .dp_replicate = layout.dp,
+                             .dp_shard = layout.zero,
+                             .ep = layout.ep,
+                             .etp = layout.etp});
+}
+
+spec::Plan plan_of(const spec::ModelSpec& model, const Layout& layout) {
   spec::Plan plan;
   plan.mesh[Axis::dp] = layout.dp;
   plan.mesh[Axis::zero] = layout.zero;
   plan.mesh[Axis::tp] = layout.tp;
   plan.mesh[Axis::pp] = layout.pp;
   plan.zero.optim = layout.zero > 1;
+  if (spec::moe_of(model) == nullptr) return plan;
+  const std::optional<spec::ExpertSizes> experts = expert_sizes(layout);
+  TRIREME_CHECK(experts, "experts do not fit: {}", layout.name());
+  plan.mesh[Axis::edp] = experts->edp;
+  plan.mesh[Axis::ezero] = experts->ezero;
+  plan.mesh[Axis::ep] = layout.ep;
+  plan.mesh[Axis::etp] = layout.etp;
   return plan;
 }
 
-// The mesh is [pp, dp, zero, tp], with the last axis the fastest.
-spec::Coord coord_of(const Layout& layout, int rank) {
-  spec::Coord coord;
-  coord[Axis::tp] = rank % layout.tp;
-  coord[Axis::zero] = rank / layout.tp % layout.zero;
-  coord[Axis::dp] = rank / layout.tp / layout.zero % layout.dp;
-  coord[Axis::pp] = rank / layout.tp / layout.zero / layout.dp;
-  return coord;
+// Adds what the rank holds of the parameters of one view.
+void add_bucket(const spec::Plan& plan, const spec::Coord& coord,
+                const std::vector<spec::Param>& params, spec::ParamView view, bool saves,
+                Held& held) {
+  const spec::BucketLayout bucket = spec::bucket_layout(params, plan.mesh, view);
+  const spec::Range range = saves ? spec::reduced_range(plan, coord, bucket.size())
+                                  : spec::updated_range(plan, coord, bucket.size());
+  const auto parts = ckpt::bucket_pieces(params, bucket, plan.mesh, coord, range);
+  for (const char* kind : kinds) {
+    for (const ckpt::ParamPieces& part : parts) {
+      const spec::Param& param = params[static_cast<size_t>(part.param)];
+      if (saves && !ckpt::saves_along_tp(param, coord)) continue;
+      ckpt::TensorPieces pieces{
+          {fmt::format("{}/{}", kind, param.shard.name), base::DType::f32, param.shard.shape},
+          part.pieces};
+      for (spec::Piece& piece : pieces.pieces) piece.local += held.elements;
+      held.tensors.push_back(std::move(pieces));
+    }
+    held.elements += range.end - range.begin;
+  }
 }
 
 Held held_by(const spec::ModelSpec& model, const Layout& layout, int rank, bool saves) {
-  const spec::Plan plan = plan_of(layout);
-  const spec::Coord coord = coord_of(layout, rank);
+  const spec::Plan plan = plan_of(model, layout);
+  const spec::Coord coord = spec::coord_of(plan.mesh, rank);
   const int layers = static_cast<int>(model.layers.size());
   Held held;
   for (int layer = 0; layer < layers; ++layer) {
     if (layer * layout.pp / layers != coord[Axis::pp]) continue;
     const std::vector<spec::Param> params = spec::params_of(model, layer);
-    const spec::BucketLayout bucket = spec::bucket_layout(params, plan.mesh);
-    const spec::Range range = saves ? spec::reduced_range(plan, coord, bucket.elements)
-                                    : spec::updated_range(plan, coord, bucket.elements);
-    const auto parts = ckpt::bucket_pieces(params, bucket, plan.mesh, coord, range);
-    for (const char* kind : kinds) {
-      for (const ckpt::ParamPieces& part : parts) {
-        const spec::Param& param = params[static_cast<size_t>(part.param)];
-        if (saves && !ckpt::saves_along_tp(param, coord)) continue;
-        ckpt::TensorPieces pieces{
-            {fmt::format("{}/{}", kind, param.shard.name), base::DType::f32, param.shard.shape},
-            part.pieces};
-        for (spec::Piece& piece : pieces.pieces) piece.local += held.elements;
-        held.tensors.push_back(std::move(pieces));
-      }
-      held.elements += range.end - range.begin;
+    for (const spec::ParamView view : spec::views_of(params)) {
+      add_bucket(plan, coord, params, view, saves, held);
     }
   }
   return held;
@@ -70,37 +86,51 @@ Held held_by(const spec::ModelSpec& model, const Layout& layout, int rank, bool 
 // Copies the elements of a box, row-major.
 void gather(const ckpt::TensorInfo& tensor, const std::vector<float>& values,
             const std::vector<int64_t>& lo, const std::vector<int64_t>& hi, float* out) {
-  const size_t ndim = lo.size();
-  TRIREME_CHECK(ndim == 1 || ndim == 2, "{} dimensions", ndim);
-  const int64_t columns = ndim == 2 ? tensor.shape[1] : tensor.shape[0];
-  const int64_t first = lo[ndim - 1], count = hi[ndim - 1] - first;
-  const int64_t row_begin = ndim == 2 ? lo[0] : 0, row_end = ndim == 2 ? hi[0] : 1;
-  for (int64_t row = row_begin; row < row_end; ++row, out += count) {
-    std::copy_n(values.begin() + row * columns + first, count, out);
+  std::vector<int64_t> at = lo;
+  const int64_t count = hi.back() - lo.back();
+  while (at.front() < hi.front()) {
+    int64_t offset = 0;
+    for (size_t d = 0; d < at.size(); ++d) offset = offset * tensor.shape[d] + at[d];
+    out = std::copy_n(values.begin() + offset, count, out);
+    // The next row.
+    at.back() = hi.back();
+    for (size_t d = at.size(); d-- > 1 && at[d] == hi[d]; ++at[d - 1]) at[d] = lo[d];
   }
 }
 
 }  // namespace
 
 std::string Layout::name() const {
-  return fmt::format("dp {} zero {} tp {} pp {}", dp, zero, tp, pp);
+  const std::string experts = ep * etp == 1 ? "" : fmt::format(" ep {} etp {}", ep, etp);
+  return fmt::format("dp {} zero {} tp {} pp {}{}", dp, zero, tp, pp, experts);
 }
 
 std::vector<Layout> all_layouts(const spec::ModelSpec& model, int max_ranks) {
   std::vector<Layout> layouts;
+  const int max_experts = spec::moe_of(model) == nullptr ? 1 : max_ranks;
+  const auto add = [&](const Layout& layout) {
+    if (layout.ranks() > max_ranks || !expert_sizes(layout)) return;
+    try {
+      saved_by(model, layout, 0);
+      saved_by(model, layout, layout.ranks() - 1);
+      if (layout.pp > 1) {
+        saved_by(
+            model,
+            {.dp = layout.dp * layout.zero, .tp = layout.tp, .ep = layout.ep, .etp = layout.etp},
+            0);
+      }
+    } catch (const base::ConfigError&) {
+      return;
+    }
+    layouts.push_back(layout);
+  };
   for (int dp = 1; dp <= max_ranks; ++dp) {
     for (int zero = 1; dp * zero <= max_ranks; ++zero) {
       for (int tp = 1; dp * zero * tp <= max_ranks; ++tp) {
         for (int pp = 1; dp * zero * tp * pp <= max_ranks; ++pp) {
-          const Layout layout{dp, zero, tp, pp};
-          try {
-            saved_by(model, layout, 0);
-            saved_by(model, layout, layout.ranks() - 1);
-            if (pp > 1) saved_by(model, {1, 1, tp, 1}, 0);
-          } catch (const base::ConfigError&) {
-            continue;
+          for (int ep = 1; ep <= max_experts; ++ep) {
+            for (int etp = 1; ep * etp <= max_experts; ++etp) add({dp, zero, tp, pp, ep, etp});
           }
-          layouts.push_back(layout);
         }
       }
     }

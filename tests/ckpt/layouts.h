@@ -15,11 +15,12 @@ namespace trireme::ckpt_tests {
 
 struct Layout {
   int dp = 1, zero = 1, tp = 1, pp = 1;
+  int ep = 1, etp = 1;  // 1 for a model without experts
   int ranks() const { return dp * zero * tp * pp; }
   std::string name() const;
 };
 
-// Returns all layouts of up to `max_ranks` ranks whose tp divides the model.
+// Returns all layouts of up to `max_ranks` ranks whose degrees divide the model.
 std::vector<Layout> all_layouts(const spec::ModelSpec&, int max_ranks);
 
 // Weights and two moments of every parameter, unsharded, with distinct values.

@@ -28,6 +28,29 @@ TEST(PlanTest, a_layout_that_does_not_fit_starts_with_these_words) {
   EXPECT_EQ(json.at("best").at("fits"), true);
 }
 
+TEST(PlanTest, experts_have_their_words_and_fields) {
+  const Scratch s;
+  const std::string call =
+      "plan --model olmoe-1b-7b --machine h100 --gpus 16 --batch 64 --seq-len 4096 ";
+  const std::string text = plan_output(s, call + "--ep 8");
+  EXPECT_NE(text.find("olmoe-1b-7b (6.92 B parameters, 1.28 B active)"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nexperts   64 of width 1,024, 8 a token; loads of ranks balanced"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("\nexperts   8 of 64 experts a rank; row budget 1.5"), std::string::npos);
+  EXPECT_NE(text.find("expert parallel all-to-alls, exposed"), std::string::npos) << text;
+  const Json even = plan_json(s, call + "--ep 8");
+  EXPECT_EQ(even.at("best").at("layout").at("ep"), 8);
+  EXPECT_EQ(even.at("best").at("layout").at("row_budget"), 1.5);
+  EXPECT_EQ(even.at("expert_imbalance"), 1);
+  EXPECT_EQ(even.at("active_parameters"), 1'282'011'136);
+  EXPECT_EQ(even.at("best").at("confirmed").at("is_exact"), true);
+  const Json uneven = plan_json(s, call + "--ep 8 --expert-imbalance 1.4");
+  EXPECT_GT(uneven.at("best").at("seconds"), even.at("best").at("seconds"));
+  const Json beyond = plan_json(s, call + "--ep 8 --expert-imbalance 2");
+  EXPECT_TRUE(has_part(beyond.at("best").at("band").at("warnings"), "--row-budget 2"));
+}
+
 TEST(PlanTest, json_has_the_answer_the_front_and_the_rejected_layouts) {
   const Scratch s;
   const Json json = plan_json(s, big + "--seq-len 8192");

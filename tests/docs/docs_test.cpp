@@ -263,6 +263,9 @@ const std::vector<Known> known_commands = {
     {"trireme verify configs/kjv.toml --parallelism.context_parallel_degree=2 "
      "--parallelism.context_parallel_kind=ring",
      How::here},
+    {"trireme verify configs/kjv.toml --model.name=kjv-moe "
+     "--parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=4",
+     How::here},
     {"trireme verify configs/kjv.toml", How::here},
     {"trireme verify configs/kjv.toml --parallelism.data_parallel_shard_degree=4", How::here},
     {"trireme verify configs/kjv.toml --parallelism.tensor_parallel_degree=2 "
@@ -328,6 +331,8 @@ const std::vector<Known> known_commands = {
      How::here},
     {"trireme plan --model llama3-70b --machine h100 --gpus 1024 --batch-tokens 4e6 --seq-len 8192 "
      "--tokens 2e12 --price 2.50",
+     How::here},
+    {"trireme plan --model olmoe-1b-7b --machine h100 --gpus 16 --batch 256 --expert-imbalance 1.3",
      How::here},
     {"trireme plan configs/llama-11m.toml --machine h200 --json", How::here},
     {"trireme plan configs/llama-11m.toml --machine h200", How::here},

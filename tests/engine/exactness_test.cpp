@@ -24,7 +24,7 @@ std::string sha_after(const RigOptions& o, int steps) {
 std::string param_of(const Rig& rig) { return rig.engine.parameters().front().name; }
 
 TEST(ExactnessTest, threads_and_stream_modes_give_the_same_bits) {
-  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_qwen3()}) {
+  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_qwen3(), tiny_shared_moe()}) {
     for (const char* recipe : {"fp32", "bf16"}) {
       RigOptions o{.dims = dims, .recipe = recipe, .microbatches = 2};
       const std::string expected = sha_after(o, 50);
@@ -40,7 +40,8 @@ TEST(ExactnessTest, threads_and_stream_modes_give_the_same_bits) {
 }
 
 TEST(ExactnessTest, recompute_changes_no_bit) {
-  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3()}) {
+  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3(), tiny_whole_norm(),
+                                      tiny_clipped(), tiny_moe(), tiny_shared_moe()}) {
     for (const char* recipe : {"fp32", "bf16"}) {
       RigOptions o{.dims = dims, .recipe = recipe, .microbatches = 2, .threads = 2};
       const std::string expected = sha_after(o, 5);
@@ -110,7 +111,7 @@ TEST(ExactnessTest, split_masters_begin_the_same_and_stay_near) {
 }
 
 TEST(ExactnessTest, schedules_of_one_rank_give_the_same_bits) {
-  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama()}) {
+  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_shared_moe()}) {
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       RigOptions o{.dims = dims, .recompute = recompute, .microbatches = 3};
       const std::string expected = sha_after(o, 4);

@@ -65,6 +65,8 @@ RigOptions random_options(Dice& dice) {
     o.dims.tied_head = dice(0, 1) == 0;
     o.dims.qkv_bias = dice(0, 1) == 0;
     o.dims.qk_norm = dice(0, 1) == 0;
+    o.dims.qk_norm_whole = o.dims.qk_norm && dice(0, 1) == 0;
+    if (o.dims.qk_norm == o.dims.qk_norm_whole && dice(0, 2) == 0) o.dims.clip_qkv = 0.5F;
   }
   o.recipe = dice(0, 1) == 0 ? "fp32" : "bf16";
   o.grad = dice(0, 3) == 0 ? base::DType::bf16 : base::DType::f32;
@@ -154,7 +156,7 @@ TEST(MemoryTest, evaluation_takes_no_more_than_training) {
 }
 
 TEST(MemoryTest, inference_keeps_no_training_state) {
-  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3()}) {
+  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3(), tiny_moe()}) {
     for (const char* recipe : {"fp32", "bf16"}) {
       RigOptions o{.dims = dims, .recipe = recipe, .recompute = Recompute::full};
       Rig trainer(o);

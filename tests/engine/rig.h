@@ -49,6 +49,51 @@ inline spec::ModelDims tiny_qwen3() {
   return dims;
 }
 
+// One norm of all q heads and one of all k heads, with limits that some values exceed; and limits
+// alone.
+inline spec::ModelDims tiny_whole_norm() {
+  spec::ModelDims dims = tiny_llama();
+  dims.name = "tiny-whole-norm";
+  dims.qk_norm = dims.qk_norm_whole = true;
+  dims.clip_qkv = 0.75F;
+  return dims;
+}
+inline spec::ModelDims tiny_clipped() {
+  spec::ModelDims dims = tiny_llama();
+  dims.name = "tiny-clipped";
+  dims.init_std = 0.2F;
+  dims.clip_qkv = 0.5F;
+  return dims;
+}
+
+// Mixtures of experts: a softmax router; and one with groups, a bias and shared experts after a
+// dense block.
+inline spec::ModelDims tiny_moe() {
+  spec::ModelDims dims = tiny_llama();
+  dims.name = "tiny-moe";
+  dims.ffn = 0;
+  dims.moe = {
+      .router = {.experts = 6, .chosen = 2}, .ffn = 16, .balance = {.aux = 0.05F, .z = 0.01F}};
+  return dims;
+}
+inline spec::ModelDims tiny_shared_moe() {
+  spec::ModelDims dims = tiny_llama();
+  dims.name = "tiny-shared-moe";
+  dims.dense_layers = 1;
+  dims.moe = {.router = {.experts = 8,
+                         .chosen = 3,
+                         .score = spec::RouterScore::sigmoid,
+                         .renormalizes = true,
+                         .groups = 4,
+                         .chosen_groups = 2,
+                         .scale = 2.5F,
+                         .has_bias = true},
+              .ffn = 12,
+              .shared_ffn = 20,
+              .balance = {.aux = 0.01F, .scope = spec::AuxScope::sequence, .bias_rate = 0.01F}};
+  return dims;
+}
+
 // Uniform random tokens; label = next token; some labels masked. A pure function of (seed, step,
 // micro-batch).
 class RandomSource final : public engine::MicrobatchSource {

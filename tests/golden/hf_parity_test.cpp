@@ -140,7 +140,9 @@ TEST_P(HfParityTest, exports_are_read_back_to_the_same_bits) {
   std::filesystem::remove_all(folder);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, HfParityTest, testing::Values("gpt2", "llama", "qwen2", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(Models, HfParityTest,
+                         testing::Values("gpt2", "llama", "qwen2", "qwen3", "mixtral", "qwen3_moe",
+                                         "olmoe"),
                          [](const auto& model) { return std::string(model.param); });
 
 }  // namespace

@@ -143,7 +143,7 @@ int train(comm::Communicator& world, device::Device& device, const Options& opti
 int64_t total(const spec::TrafficTable& t) {
   return t.reduce_grads + t.gather_grads + t.gather_params + t.step_sums + t.updates +
          t.layer_state + t.tp_forward + t.tp_backward + t.tp_grads + t.cp_forward + t.cp_backward +
-         t.pp_activations + t.pp_gradients + t.pp_table + t.other;
+         t.ep_forward + t.ep_backward + t.pp_activations + t.pp_gradients + t.pp_table + t.other;
 }
 
 // The messages are long, so that their headers are a small part of the bytes.

@@ -16,11 +16,11 @@ namespace {
 
 spec::Plan plan_of_train(const Job& job, const Layout& l, const std::string& model) {
   const config::TemporaryFolder folder;
-  const config::Config config =
-      config::load(folder.write("plan.toml", config::config_text(workload_of(job), l, {model, ""})),
-                   {.overrides = {"--training.dataset_path=tokens.bin"},
-                    .model_folders = {source_root() / "configs" / "models"},
-                    .world = static_cast<int>(l.ranks())});
+  const config::Config config = config::load(
+      folder.write("plan.toml", config::config_text(workload_of(job), l, {model, ""})),
+      {.overrides = {"--training.dataset_path=tokens.bin", "--checkpoint.export_folder="},
+       .model_folders = {source_root() / "configs" / "models"},
+       .world = static_cast<int>(l.ranks())});
   return spec::solve_or_throw(spec::make_model(config.dims), config::workload_of(config),
                               config::layout_of(config),
                               spec::cuda_backend(config.system.determinism == "l1"));
@@ -52,6 +52,34 @@ TEST(PrintedMemory, equals_that_of_train_to_the_byte) {
   }
 }
 
+TEST(PrintedMemory, of_layouts_with_experts_equals_that_of_train_to_the_byte) {
+  constexpr uint64_t seed = 43;
+  constexpr int count = 400;
+  SCOPED_TRACE(seed);
+  const spec::Machine machine = shipped_machine("h200");
+  spec::LayoutDice dice(seed);
+  int parallel = 0;
+  for (int i = 0; i < count; ++i) {
+    const auto* const model =
+        dice.of<const char*>({"kjv-moe", "olmoe-1b-7b", "mixtral-2l", "qwen3-30b-a3b"});
+    Job job = job_of(model, 1, 256);
+    Layout l = spec::any_layout(dice, spec::sizes_of(job.model), job.seq_len);
+    // Not every random layout has ranks that experts fit on.
+    l.ep = dice.of<int>({1, 2, 4});
+    const spec::Settled settled = spec::settle(spec::sizes_of(job.model), {.seq_len = 256}, 0, l);
+    if (!settled.broken.empty()) continue;
+    l = settled.layout;
+    job.global_batch = l.global_batch();
+    const Proposal p =
+        propose(job, machine, trireme_stack(), spec::layout_from_text(spec::to_text(l), l.ranks()));
+    ASSERT_TRUE(p.is_engine_plan) << spec::to_text(l) << ": " << p.confirmed.problem;
+    const spec::Plan trained = plan_of_train(job, l, model);
+    EXPECT_EQ(p.confirmed.plan, trained) << model << ": " << spec::to_text(l);
+    parallel += l.ep > 1 ? 1 : 0;
+  }
+  EXPECT_GT(parallel, 50);
+}
+
 // Every layout in an answer has the memory of the plan that `train` makes of it.
 TEST(PrintedMemory, of_all_layouts_of_an_answer_equals_that_of_train) {
   struct Question {
@@ -61,8 +89,9 @@ TEST(PrintedMemory, of_all_layouts_of_an_answer_equals_that_of_train) {
   int shown = 0, rejected = 0;
   for (const Question& q :
        {Question{"llama-8b", "h100", 16, 64, 4096}, Question{"gpt2-1.5b", "a100-40gb", 8, 32, 1024},
-        Question{"llama3-70b", "h100", 64, 128, 4096},
-        Question{"llama3-70b", "h200", 8, 16, 4096}}) {
+        Question{"llama3-70b", "h100", 64, 128, 4096}, Question{"llama3-70b", "h200", 8, 16, 4096},
+        Question{"olmoe-1b-7b", "h100", 8, 64, 4096},
+        Question{"qwen3-30b-a3b", "h100", 16, 64, 4096}}) {
     const spec::Machine machine = shipped_machine(q.machine);
     const Job job = job_of(q.model, q.batch, q.seq_len);
     SearchOptions options;

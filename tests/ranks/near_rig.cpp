@@ -25,7 +25,7 @@ double distance(const std::vector<float>& a, const std::vector<float>& b, double
 
 Results one_rank(Layout layout) {
   static std::map<std::string, Results> known;
-  layout.dp = layout.zero = layout.tp = layout.cp = layout.pp = 1;
+  layout.dp = layout.zero = layout.tp = layout.cp = layout.pp = layout.ep = layout.etp = 1;
   layout.chunks = 0;
   layout.cut.clear();
   layout.keep_params = false;

@@ -46,31 +46,37 @@ void HfFolder::read(const std::string& our_name, const spec::Piece& box,
   const auto param = std::find_if(params_.begin(), params_.end(),
                                   [&](const HfParam& p) { return p.name == our_name; });
   TRIREME_CHECK(param != params_.end(), "the model has no parameter '{}'", our_name);
-  const bool is_matrix = param->shape.size() == 2;
-  const int64_t first_column = is_matrix ? box.lo[1] : 0;
-  const int64_t columns = is_matrix ? box.hi[1] - box.lo[1] : 1;
-  TRIREME_CHECK(std::ssize(values) == (box.hi[0] - box.lo[0]) * columns,
-                "{}: {} values for {} rows of {}", our_name, values.size(), box.hi[0] - box.lo[0],
-                columns);
+  for_each_matrix(*param, box, [&](spec::Range rows, spec::Range columns, int64_t element) {
+    const int64_t count = (rows.end - rows.begin) * (columns.end - columns.begin);
+    TRIREME_CHECK(element + count <= std::ssize(values), "{}: {} values, {} are wanted", our_name,
+                  values.size(), element + count);
+    read_rows(*param, rows, columns,
+              values.subspan(static_cast<size_t>(element), static_cast<size_t>(count)));
+  });
+}
+
+void HfFolder::read_rows(const HfParam& param, spec::Range wanted, spec::Range of_columns,
+                         std::span<float> values) const {
+  const int64_t first_column = of_columns.begin, columns = of_columns.end - of_columns.begin;
   std::vector<float> column;
-  for (const HfTensor& tensor : param->tensors) {
-    const int64_t begin = std::max(box.lo[0], tensor.first_row);
-    const int64_t rows = std::min(box.hi[0], tensor.first_row + tensor.rows) - begin;
+  for (const HfTensor& tensor : param.tensors) {
+    const int64_t begin = std::max(wanted.begin, tensor.first_row);
+    const int64_t rows = std::min(wanted.end, tensor.first_row + tensor.rows) - begin;
     if (rows <= 0) continue;
     const SafetensorsView& view = *found_.find(bare(tensor.name, family_))->second.view;
     const int64_t first = begin - tensor.first_row;  // in the tensor
-    float* const to = values.data() + (begin - box.lo[0]) * columns;
+    float* const to = values.data() + (begin - wanted.begin) * columns;
     if (tensor.is_transposed) {
       column.resize(static_cast<size_t>(rows));
       for (int64_t c = 0; c < columns; ++c) {
         decode(view, (first_column + c) * tensor.rows + first, column);
         for (int64_t r = 0; r < rows; ++r) to[r * columns + c] = column[static_cast<size_t>(r)];
       }
-    } else if (columns == param->columns()) {
+    } else if (columns == param.columns()) {
       decode(view, first * columns, {to, static_cast<size_t>(rows * columns)});
     } else {
       for (int64_t r = 0; r < rows; ++r) {
-        decode(view, (first + r) * param->columns() + first_column,
+        decode(view, (first + r) * param.columns() + first_column,
                {to + r * columns, static_cast<size_t>(columns)});
       }
     }

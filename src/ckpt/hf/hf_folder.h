@@ -37,6 +37,10 @@ class HfFolder {
   };
 
  private:
+  // The same for rows and columns of one matrix.
+  void read_rows(const HfParam&, spec::Range rows, spec::Range columns,
+                 std::span<float> values) const;
+
   spec::Family family_;
   std::vector<HfParam> params_;
   std::vector<SafetensorsFile> files_;

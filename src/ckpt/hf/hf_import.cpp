@@ -89,15 +89,10 @@ void import_hf_parts(const std::filesystem::path& dir_or_file, const spec::Model
   for (const HfParam& param : folder.params()) {
     const int64_t columns = param.columns();
     const int64_t rows_at_once = std::max<int64_t>(1, window_elements / columns);
-    for (int64_t first = 0; first < param.shape[0]; first += rows_at_once) {
-      const int64_t last = std::min(first + rows_at_once, param.shape[0]);
-      spec::Piece box{{first}, {last}, 0};
-      if (param.shape.size() == 2) {
-        box.lo.push_back(0);
-        box.hi.push_back(columns);
-      }
+    for (int64_t first = 0, last = 0; first < param.rows(); first = last) {
+      last = std::min(first + rows_at_once, param.matrix_end(first));
       values.resize(static_cast<size_t>((last - first) * columns));
-      folder.read(param.name, box, values);
+      folder.read(param.name, param.box({first, last}), values);
       not_finite.look_at(param, first, values);
       // After the first bad value, later ones are only counted.
       if (!not_finite.any()) write(param.name, first * columns, values);

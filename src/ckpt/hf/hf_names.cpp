@@ -21,6 +21,8 @@ using Names = std::vector<std::string_view>;
 Names llama_names(BlockParam param);
 std::string_view gpt2_name(BlockParam param);
 std::vector<std::string> names_of(const spec::ModelDims& dims, int layer, size_t index);
+std::vector<std::string> expert_names(const spec::ModelDims& dims, BlockParam param,
+                                      const std::string& prefix);
 HfParam make_param(const spec::Param& param, std::vector<std::string> names, bool is_transposed);
 
 int64_t product(std::span<const int64_t> shape) {
@@ -31,7 +33,46 @@ int64_t product(std::span<const int64_t> shape) {
 
 int64_t HfTensor::elements() const { return product(shape); }
 int64_t HfParam::elements() const { return product(shape); }
-int64_t HfParam::columns() const { return shape.size() == 2 ? shape[1] : 1; }
+int64_t HfParam::columns() const { return shape.size() > 1 ? shape.back() : 1; }
+int64_t HfParam::rows() const { return elements() / columns(); }
+
+int64_t HfParam::matrix_end(int64_t first) const {
+  const int64_t rows_of_matrix = shape.size() == 3 ? shape[1] : shape[0];
+  return (first / rows_of_matrix + 1) * rows_of_matrix;
+}
+
+spec::Piece HfParam::box(spec::Range rows, spec::Range columns) const {
+  TRIREME_CHECK(0 <= rows.begin && rows.begin <= rows.end && rows.end <= matrix_end(rows.begin),
+                "{}: rows {} to {}", name, rows.begin, rows.end);
+  spec::Piece piece;
+  if (shape.size() == 3) {
+    const int64_t matrix = rows.begin / shape[1];
+    piece = {
+        {matrix, rows.begin - matrix * shape[1]}, {matrix + 1, rows.end - matrix * shape[1]}, 0};
+  } else {
+    piece = {{rows.begin}, {rows.end}, 0};
+  }
+  if (shape.size() == 1) return piece;
+  piece.lo.push_back(columns.begin);
+  piece.hi.push_back(columns.end);
+  return piece;
+}
+
+void for_each_matrix(
+    const HfParam& param, const spec::Piece& box,
+    const std::function<void(spec::Range rows, spec::Range columns, int64_t element)>& each) {
+  TRIREME_CHECK(box.lo.size() == param.shape.size() && box.hi.size() == param.shape.size(),
+                "{}: a box of {} dimensions", param.name, box.lo.size());
+  const size_t ndim = box.lo.size();
+  const spec::Range columns =
+      ndim == 1 ? spec::Range{0, 1} : spec::Range{box.lo.back(), box.hi.back()};
+  if (ndim < 3) return each({box.lo[0], box.hi[0]}, columns, 0);
+  const int64_t elements = (box.hi[1] - box.lo[1]) * (columns.end - columns.begin);
+  for (int64_t matrix = box.lo[0]; matrix < box.hi[0]; ++matrix) {
+    const int64_t first = matrix * param.shape[1];
+    each({first + box.lo[1], first + box.hi[1]}, columns, (matrix - box.lo[0]) * elements);
+  }
+}
 
 std::vector<HfParam> hf_params(const spec::ModelDims& dims) {
   const spec::ModelSpec model = spec::make_model(dims);
@@ -85,8 +126,45 @@ std::vector<std::string> names_of(const spec::ModelDims& dims, int layer, size_t
   const auto param = static_cast<BlockParam>(index);
   if (is_gpt2) return {fmt::format("transformer.h.{}.{}", layer - 1, gpt2_name(param))};
   std::vector<std::string> names;
+  const std::string prefix = fmt::format("model.layers.{}.", layer - 1);
+  if (spec::has_experts(dims, layer - 1)) {
+    names = expert_names(dims, param, prefix);
+    if (!names.empty()) return names;
+  }
   for (const std::string_view name : llama_names(param)) {
-    names.push_back(fmt::format("model.layers.{}.{}", layer - 1, name));
+    names.push_back(fmt::format("{}{}", prefix, name));
+  }
+  return names;
+}
+
+// Returns the names of the tensors that only blocks with experts have; empty for other parameters.
+std::vector<std::string> expert_names(const spec::ModelDims& dims, BlockParam param,
+                                      const std::string& prefix) {
+  // Models without norms on q and k are written as Mixtral (config/files/hf_experts.h).
+  const bool is_mixtral = !dims.qk_norm;
+  const std::string mlp = prefix + (is_mixtral ? "block_sparse_moe." : "mlp.");
+  Names of_expert;
+  switch (param) {
+    case BlockParam::router_weight:
+      return {mlp + "gate.weight"};
+    case BlockParam::shared_up_weight:
+      return {mlp + "shared_experts.gate_proj.weight", mlp + "shared_experts.up_proj.weight"};
+    case BlockParam::shared_down_weight:
+      return {mlp + "shared_experts.down_proj.weight"};
+    case BlockParam::up_weight:
+      of_expert = is_mixtral ? Names{"w1", "w3"} : Names{"gate_proj", "up_proj"};
+      break;
+    case BlockParam::down_weight:
+      of_expert = {is_mixtral ? "w2" : "down_proj"};
+      break;
+    default:
+      return {};
+  }
+  std::vector<std::string> names;
+  for (int64_t expert = 0; expert < dims.moe->router.experts; ++expert) {
+    for (const std::string_view name : of_expert) {
+      names.push_back(fmt::format("{}experts.{}.{}.weight", mlp, expert, name));
+    }
   }
   return names;
 }
@@ -148,30 +226,44 @@ std::string_view gpt2_name(BlockParam param) {
 }
 
 // A fused parameter is split where the shards of tensor parallelism split it: both use the segments
-// q|k|v and gate|up.
+// q|k|v and gate|up, of every expert.
+std::vector<int64_t> segments_of(const spec::ShardSpec& shard, size_t names) {
+  std::vector<int64_t> one = {shard.shape[0]};
+  if (shard.shape.size() == 3) {
+    one = {shard.shape[1]};
+    for (const spec::Cut& cut : shard.cuts) {
+      if (cut.dim == 1) one = cut.segments;
+    }
+  } else if (names > 1) {
+    one = shard.cuts.at(0).segments;
+  }
+  std::vector<int64_t> segments;
+  while (segments.size() < names) segments.insert(segments.end(), one.begin(), one.end());
+  return segments;
+}
+
 HfParam make_param(const spec::Param& param, std::vector<std::string> names, bool is_transposed) {
   const spec::ShardSpec& shard = param.shard;
   TRIREME_CHECK(!names.empty() && !names.front().empty(), "{} has no name in Hugging Face files",
                 shard.name);
   HfParam result{.name = shard.name, .shape = shard.shape, .tensors = {}};
-  std::vector<int64_t> segments = {shard.shape[0]};
-  if (names.size() > 1) segments = shard.cuts.at(0).segments;
+  const std::vector<int64_t> segments = segments_of(shard, names.size());
   TRIREME_CHECK(segments.size() == names.size(), "{}: {} segments, {} names", shard.name,
                 segments.size(), names.size());
   int64_t row = 0;
   for (size_t i = 0; i < names.size(); ++i) {
     HfTensor tensor{.name = std::move(names[i]),
-                    .shape = shard.shape,
+                    .shape = {segments[i]},
                     .first_row = row,
                     .rows = segments[i],
                     .is_transposed = is_transposed};
-    tensor.shape[0] = segments[i];
+    if (shard.shape.size() > 1) tensor.shape.push_back(result.columns());
     if (is_transposed) std::swap(tensor.shape[0], tensor.shape[1]);
     row += segments[i];
     result.tensors.push_back(std::move(tensor));
   }
-  TRIREME_CHECK(row == shard.shape[0], "{}: segments have {} of {} rows", shard.name, row,
-                shard.shape[0]);
+  TRIREME_CHECK(row == result.rows(), "{}: segments have {} of {} rows", shard.name, row,
+                result.rows());
   return result;
 }
 

@@ -4,15 +4,19 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "spec/model.h"
+#include "spec/parallel/shard.h"
 
 namespace trireme::ckpt {
 
-// One tensor of a file: rows [first_row, first_row + rows) of one of our parameters.
+// One tensor of a file: rows [first_row, first_row + rows) of one of our parameters. The rows of
+// the matrices of a parameter with three dimensions (experts) are counted one after the other; a
+// tensor lies in one matrix.
 struct HfTensor {
   std::string name;
   std::vector<int64_t> shape;  // as in the file
@@ -29,7 +33,19 @@ struct HfParam {
 
   int64_t elements() const;
   int64_t columns() const;  // 1 for a vector
+  int64_t rows() const;     // of all matrices
+  // Returns the row behind the last one of the matrix that has row `first`.
+  int64_t matrix_end(int64_t first) const;
+  // Returns the box of these rows and columns. REQUIRES: they lie in one matrix.
+  spec::Piece box(spec::Range rows, spec::Range columns) const;
+  spec::Piece box(spec::Range rows) const { return box(rows, {0, columns()}); }
 };
+
+// Calls each(rows, columns, element) for the parts of a box that lie in one matrix; `element` is
+// the first of the part in the row-major box.
+void for_each_matrix(
+    const HfParam&, const spec::Piece& box,
+    const std::function<void(spec::Range rows, spec::Range columns, int64_t element)>& each);
 
 // Returns every parameter of the model once, in the order of its layers. A tied head has no tensor.
 std::vector<HfParam> hf_params(const spec::ModelDims&);

@@ -30,16 +30,10 @@ const char* safetensors_name(base::DType dtype) {
 // Returns the box of our parameter that rows [first, last) of the file's tensor hold.
 spec::Piece box_of(const HfShard::Tensor& placed, int64_t first, int64_t last) {
   const HfTensor& tensor = *placed.tensor;
-  const bool is_matrix = placed.param->shape.size() == 2;
   if (tensor.is_transposed) {
-    return {{tensor.first_row, first}, {tensor.first_row + tensor.rows, last}, 0};
+    return placed.param->box({tensor.first_row, tensor.first_row + tensor.rows}, {first, last});
   }
-  spec::Piece box{{tensor.first_row + first}, {tensor.first_row + last}, 0};
-  if (is_matrix) {
-    box.lo.push_back(0);
-    box.hi.push_back(placed.param->columns());
-  }
-  return box;
+  return placed.param->box({tensor.first_row + first, tensor.first_row + last});
 }
 
 void put(std::byte* to, float value, base::DType dtype) {
@@ -185,13 +179,13 @@ ReadBox boxes_of(std::vector<HfParam> params, ReadParam read) {
                     "{}: {} values were read, {} are wanted", name, kept->values.size(),
                     param.elements());
     }
-    const bool is_matrix = box.lo.size() == 2;
-    const int64_t first = is_matrix ? box.lo[1] : 0;
-    const int64_t columns = is_matrix ? box.hi[1] - box.lo[1] : 1;
-    float* to = values.data();
-    for (int64_t row = box.lo[0]; row < box.hi[0]; ++row, to += columns) {
-      std::copy_n(kept->values.data() + row * param.columns() + first, columns, to);
-    }
+    for_each_matrix(param, box, [&](spec::Range rows, spec::Range columns, int64_t element) {
+      const int64_t width = columns.end - columns.begin;
+      float* to = values.data() + element;
+      for (int64_t row = rows.begin; row < rows.end; ++row, to += width) {
+        std::copy_n(kept->values.data() + row * param.columns() + columns.begin, width, to);
+      }
+    });
   };
 }
 

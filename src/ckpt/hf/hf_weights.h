@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights in Hugging Face form: a directory with config.json and model.safetensors, or several
-// shards and their index. GPT-2, Llama, Qwen2 and Qwen3 read what export_hf() writes; import_hf()
-// reads what they write.
+// shards and their index. GPT-2, Llama, Qwen2, Qwen3, Mixtral, Qwen3-MoE and OLMoE read what
+// export_hf() writes; import_hf() reads what they write.
 #pragma once
 
 #include <array>

@@ -18,6 +18,7 @@
 #include "train/checkpointing/checkpoint_weights.h"
 #include "train/checkpointing/export_loss.h"
 #include "train/weights/import_weights.h"
+#include "train/weights/upcycle.h"
 
 namespace trireme::cli {
 namespace {
@@ -120,6 +121,38 @@ int export_weights(const Args& args) {
   return 0;
 }
 
+// Returns how dense weights become a mixture of experts, if that is asked for.
+std::optional<train::Upcycling> upcycling_of(const Args& args, const fs::path& weights,
+                                             const spec::ModelDims& dims) {
+  if (!args.flag("--upcycle")) {
+    for (const char* option : {"--noise", "--seed"}) {
+      if (!args.has(option)) continue;
+      throw base::ConfigError(fmt::format("{}: is an option of --upcycle; add it", option));
+    }
+    const bool has_config = fs::is_directory(weights) && fs::exists(weights / "config.json");
+    if (dims.moe && has_config && !config::model_from_file(weights.string(), model_folders()).moe) {
+      throw base::ConfigError(fmt::format(
+          "{}: weights of a dense model, and '{}' has experts; add --upcycle to begin every expert "
+          "as a copy of the dense feed-forward",
+          weights.string(), dims.name));
+    }
+    return std::nullopt;
+  }
+  if (!args.has("--model") || !fs::exists(weights / "config.json")) {
+    throw base::ConfigError(
+        "--upcycle: needs --model, which describes the experts, and weights with a config.json, "
+        "which describes the dense model");
+  }
+  const int64_t seed = args.has("--seed") ? args.integer("--seed") : 0;
+  if (seed < 0) throw base::ConfigError(fmt::format("--seed {}: must be at least 0", seed));
+  train::Upcycling how{.dense = config::model_from_file(weights.string(), model_folders()),
+                       .moe = dims,
+                       .seed = static_cast<uint64_t>(seed),
+                       .noise = args.has("--noise") ? args.number("--noise") : 0};
+  train::check_upcycling(how);
+  return how;
+}
+
 int import_weights(const Args& args) {
   const fs::path weights = args.text("weights");
   if (!fs::exists(weights)) {
@@ -131,13 +164,15 @@ int import_weights(const Args& args) {
         "{}: contains no config.json that describes the model; give --model", weights.string()));
   }
   const spec::ModelDims dims = config::model_from_file(model, model_folders());
+  const std::optional<train::Upcycling> upcycling = upcycling_of(args, weights, dims);
   const fs::path root = folder_to_write(args.text("--into"));
   const auto disk = ckpt::posix_disk();
   const int64_t parameters = spec::parameter_count(spec::make_model(dims));
   // Weights and two moments in fp32.
   Progress progress("import", "MiB", (3 * 4 * parameters) >> 20);
-  const fs::path made = train::import_weights(*disk, weights, dims, root,
-                                              [&](int64_t bytes) { progress.update(bytes >> 20); });
+  const auto update = [&](int64_t bytes) { progress.update(bytes >> 20); };
+  const fs::path made = upcycling ? train::upcycle_weights(*disk, weights, *upcycling, root, update)
+                                  : train::import_weights(*disk, weights, dims, root, update);
   progress.finish();
   if (args.wants_json()) {
     fmt::print("{}\n", base::Json{{"ok", true},
@@ -145,9 +180,18 @@ int import_weights(const Args& args) {
                                   {"generation", made.string()},  // the old name of "checkpoint"
                                   {"step", 0},
                                   {"model", dims.name},
+                                  {"upcycled", upcycling.has_value()},
                                   {"parameters", parameters}}
                            .dump());
   } else {
+    if (upcycling) {
+      fmt::print("{} experts in each of {} blocks begin as copies of the feed-forward of '{}'{}\n",
+                 dims.moe->router.experts, spec::expert_blocks(dims), upcycling->dense.name,
+                 dims.moe->router.renormalizes
+                     ? ""
+                     : "; their weights do not add up to 1 (renormalize = false), so the model "
+                       "computes another function than the dense one");
+    }
     fmt::print(
         "{}: {}, {} parameters; a run in the folder {} starts from them with --resume auto\n",
         made.string(), dims.name, obs::grouped(parameters), root.parent_path().string());
@@ -203,15 +247,31 @@ Verb ckpt_import_verb() {
       .details =
           "`train --resume auto` starts from it: with these weights, zero moments, and the seed "
           "and\n"
-          "data of the run's configuration.\n\nExamples:\n"
-          "  trireme ckpt import runs/exported --into runs/imported",
+          "data of the run's configuration. --upcycle makes a mixture of experts from a dense "
+          "model: every\n"
+          "expert is a copy of the dense feed-forward (expert_ffn must be its ffn), routers are "
+          "random.\n\nExamples:\n"
+          "  trireme ckpt import runs/exported --into runs/imported\n"
+          "  trireme ckpt import runs/exported --upcycle --model my-moe.toml --noise 0.001 --into "
+          "runs/upcycled",
       .options = {{.name = "weights",
                    .help = "Hugging Face folder, index, or safetensors file",
                    .is_required = true},
                   {.name = "--into",
                    .help = "Folder of the future run, or a checkpoint folder",
                    .is_required = true},
-                  {.name = "--model", .help = "Model by name or file, if there is no config.json"}},
+                  {.name = "--model",
+                   .help = "Model by name or file, if there is no config.json, or to upcycle to"},
+                  {.name = "--upcycle",
+                   .kind = Kind::flag,
+                   .help = "Copy the feed-forward of a dense model into every expert of --model"},
+                  {.name = "--noise",
+                   .kind = Kind::number,
+                   .help = "Standard deviation of noise that --upcycle adds to each weight of an "
+                           "expert (default: 0)"},
+                  {.name = "--seed",
+                   .kind = Kind::integer,
+                   .help = "Seed of the routers and of the noise of --upcycle (default: 0)"}},
       .run = import_weights};
 }
 

@@ -53,6 +53,9 @@ std::string axes_text(const spec::Plan& plan) {
     if (plan.mesh[axis] == 1) continue;
     text += fmt::format("{}{} {}", text.empty() ? "" : " x ", spec::name_of(axis), plan.mesh[axis]);
   }
+  for (const spec::Axis axis : {spec::Axis::ep, spec::Axis::etp}) {  // of the same ranks
+    if (plan.mesh[axis] > 1) text += fmt::format(", {} {}", spec::name_of(axis), plan.mesh[axis]);
+  }
   return text;
 }
 

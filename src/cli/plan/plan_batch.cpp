@@ -75,20 +75,6 @@ void take_batch(const Args& args, PlanQuestion& q) {
 
 void check_sizes(const plan::Job& job) {
   const auto real = [](int64_t value) { return static_cast<double>(value); };
-  if (job.experts) {
-    const auto& block = spec::typical_block(job.model);
-    const double parameters =
-        real(job.model.blocks()) * 3 * real(block.width) *
-        (real(job.experts->count) * real(job.experts->ffn) + real(job.experts->shared_ffn));
-    if (parameters > real(spec::max_parameters)) {
-      throw base::ConfigError(
-          fmt::format("model '{}': {} experts of width {} in {} layers of width {} are {:.3g} "
-                      "parameters; at most "
-                      "{:.3g} are allowed",
-                      job.model.name, job.experts->count, job.experts->ffn, job.model.blocks(),
-                      block.width, parameters, real(spec::max_parameters)));
-    }
-  }
   const double of_sequence = spec::activation_elements(job.model, real(job.seq_len));
   const double activations = of_sequence * real(job.global_batch);
   if (activations > real(spec::max_step_activations)) {

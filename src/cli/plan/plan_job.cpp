@@ -44,6 +44,38 @@ void take_stack(const Args& args, PlanQuestion& q) {
   }
 }
 
+// Sets how rows are spread over experts, and the memory for them.
+void take_experts(const Args& args, PlanQuestion& q) {
+  for (const char* option : {"--ep", "--etp", "--row-budget", "--expert-imbalance"}) {
+    if (args.has(option) && !plan::has_experts(q.job)) {
+      throw base::ConfigError(
+          fmt::format("{}: model '{}' has no experts", option, q.job.model.name));
+    }
+  }
+  if (args.has("--row-budget")) {
+    const double budget = args.number("--row-budget");
+    if (!(budget >= 1) || budget > spec::max_row_budget) {
+      throw base::ConfigError(fmt::format("--row-budget {}: must be from 1 to {:.0f}",
+                                          args.text("--row-budget"), spec::max_row_budget));
+    }
+    q.types.row_budget = budget;
+    if (q.asked) q.asked->row_budget = budget;
+  }
+  if (args.has("--expert-imbalance")) {
+    const double imbalance = args.number("--expert-imbalance");
+    if (!(imbalance >= 1) || imbalance > spec::max_row_budget) {
+      throw base::ConfigError(
+          fmt::format("--expert-imbalance {}: must be from 1 (balanced) to {:.0f}: rows of the "
+                      "busiest rank along ep, relative to the mean",
+                      args.text("--expert-imbalance"), spec::max_row_budget));
+    }
+    q.job.expert_imbalance = imbalance;
+  }
+  q.space.row_budget = q.types.row_budget;
+  q.space.expert_capacity = q.types.expert_capacity;
+  q.space.overflow = q.types.overflow;
+}
+
 // Sets the length of the run and the price of a GPU-hour.
 void take_run(const Args& args, PlanQuestion& q) {
   if (q.machine.price_per_hour > 0) q.dollars_per_gpu_hour = q.machine.price_per_hour;
@@ -80,6 +112,7 @@ spec::Layout asked_layout(const PlanQuestion& q, const std::string& text) {
   take(&spec::Layout::grad_dtype);
   take(&spec::Layout::master_dtype);
   take(&spec::Layout::reduce_dtype);
+  if (l.row_budget == fresh.row_budget) l.row_budget = q.types.row_budget;
   if (l.deterministic) l.deterministic = q.space.deterministic;
   return l;
 }
@@ -112,8 +145,7 @@ PlanQuestion plan_question(const Args& args) {
   take_run(args, q);
   take_stack(args, q);
   q.space = plan_limits(args, q.job, q.gpus, !q.stack.is_engine());
-  // The engine has no experts, but the planner prices them.
-  if (q.job.experts) q.space.unaudited = true;
+  take_experts(args, q);
   q.memory_fraction = args.number("--memory-fraction");
   if (!(q.memory_fraction > 0) || q.memory_fraction > 1) {
     throw base::ConfigError(

@@ -25,6 +25,8 @@ Json layout_json(const spec::Layout& l) {
           {"dp", l.data_ranks()},
           {"zero", l.zero_stage},
           {"ep", l.ep},
+          {"etp", l.etp},
+          {"row_budget", l.row_budget},
           {"micro_batch", l.micro_batch},
           {"recompute", std::string(spec::name_of(l.recompute))},
           {"precision", std::string(spec::name_of(l.precision))},
@@ -114,6 +116,8 @@ Json planned_or_null(const PlanQuestion& q, const std::optional<PlannedLayout>& 
 Json question_json(const PlanQuestion& q) {
   return {{"model", q.job.model.name},
           {"parameters", spec::parameter_count(q.job.model)},
+          {"active_parameters", spec::active_parameter_count(q.job.model)},
+          {"expert_imbalance", q.job.expert_imbalance},
           {"machine", q.machine.name},
           {"memory_bytes", std::llround(q.machine.processor.memory_bytes)},
           {"domain_size", q.machine.domain.size},

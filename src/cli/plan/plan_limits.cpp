@@ -94,7 +94,8 @@ plan::Space plan_limits(const Args& args, const plan::Job& job, int64_t gpus,
         args, "--cp-kind", "ulysses, gather, ring, ulysses_gather, ulysses_ring",
         spec::context_kind_from_name);
   }
-  space.ep = small_numbers(args, "--ep");
+  space.ep = small_numbers(args, "--ep", {1, spec::max_degree});
+  if (args.has("--etp")) space.etp = small_numbers(args, "--etp", {1, spec::max_degree});
   space.zero = small_numbers(args, "--zero", {0, 3});
   space.shard = small_numbers(args, "--shard");
   space.chunks = small_numbers(args, "--chunks");

@@ -65,6 +65,15 @@ std::vector<Option> plan_question_options() {
        .help = "Allowed kinds of context parallelism: ulysses, gather, ring, ulysses_gather, "
                "ulysses_ring; default: ulysses,gather,ulysses_gather"},
       {.name = "--ep", .help = "Allowed degrees of expert parallelism, as 1,2,8"},
+      {.name = "--etp",
+       .help = "Allowed numbers of ranks that share each expert, as 1,2; default: 1"},
+      {.name = "--row-budget",
+       .kind = Kind::number,
+       .help = "Rows of experts that a rank has memory for, relative to equally busy experts; "
+               "default: the configuration's, or 1.5"},
+      {.name = "--expert-imbalance",
+       .kind = Kind::number,
+       .help = "Rows of the busiest rank along ep, relative to the mean; default: 1 (balanced)"},
       {.name = "--zero", .help = "Allowed ZeRO stages, as 1,3"},
       {.name = "--shard", .help = "Allowed numbers of ranks that shard one copy of the state"},
       {.name = "--chunks", .help = "Allowed numbers of pipeline stages per rank"},
@@ -74,7 +83,7 @@ std::vector<Option> plan_question_options() {
       {.name = "--precision", .help = "Allowed precisions: fp32, bf16, fp8, fp4; default: bf16"},
       {.name = "--unaudited",
        .kind = Kind::flag,
-       .help = "Also price layouts that the engine cannot run yet (ep, fp8)"},
+       .help = "Also price layouts that the engine cannot run yet (fp8)"},
   };
 }
 

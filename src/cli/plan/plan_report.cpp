@@ -36,9 +36,8 @@ PlanRates rates_of(const PlanQuestion& q, const Proposal& p) {
   rates.tokens = static_cast<double>(q.job.tokens()) / seconds;
   const double peak =
       peak_of(q.machine.processor, p.layout.precision) * static_cast<double>(p.layout.ranks());
-  const double flops = q.job.experts ? p.price.model_flops
-                                     : train::formula_flops_per_token(q.job.model, q.job.seq_len) *
-                                           static_cast<double>(q.job.tokens());
+  const double flops = train::formula_flops_per_token(q.job.model, q.job.seq_len) *
+                       static_cast<double>(q.job.tokens());
   if (peak > 0) rates.mfu = flops / seconds / peak;
   rates.hfu = rates.mfu * p.price.hardware_flops / p.price.model_flops;
   return rates;

@@ -16,8 +16,7 @@
 
 namespace trireme::cli {
 
-// Rates of the whole job. MFU uses the formula of published figures (train/report/throughput.h);
-// for models with experts, the FLOPs that are computed.
+// Rates of the whole job. MFU uses the formula of published figures (train/report/throughput.h).
 struct PlanRates {
   double tokens = 0, mfu = 0, hfu = 0;
 };

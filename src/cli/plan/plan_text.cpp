@@ -63,17 +63,54 @@ std::string candidates(const std::string& label, const std::vector<PlannedLayout
   return lines(label, texts);
 }
 
+std::string experts_section(const PlanQuestion& q) {
+  const spec::MoeSpec* moe = spec::moe_of(q.job.model);
+  if (moe == nullptr) return {};
+  const double imbalance = q.job.expert_imbalance;
+  return line("experts",
+              fmt::format("{} of width {}, {} a token{}; {}", obs::grouped(moe->router.experts),
+                          obs::grouped(moe->ffn), moe->router.chosen,
+                          moe->shared_ffn > 0 ? fmt::format(", shared ones of width {}",
+                                                            obs::grouped(moe->shared_ffn))
+                                              : "",
+                          imbalance == 1 ? "loads of ranks balanced (--expert-imbalance prices "
+                                           "uneven ones)"
+                                         : fmt::format("the busiest rank along ep has {} times the "
+                                                       "mean of rows",
+                                                       imbalance)));
+}
+
+// "8 of 64 experts a rank; memory for 1.5 times the rows of equally busy experts"
+std::string expert_ranks_section(const PlanQuestion& q, const PlannedLayout& p) {
+  const spec::MoeSpec* moe = spec::moe_of(q.job.model);
+  const spec::Layout& l = p.proposal.layout;
+  if (moe == nullptr) return {};
+  std::string text =
+      fmt::format("{} of {} experts a rank", obs::grouped(moe->router.experts / l.ep),
+                  obs::grouped(moe->router.experts));
+  if (l.etp > 1) text += fmt::format(", each on {} ranks", l.etp);
+  if (q.stack.is_engine() && l.ep * l.etp > 1) {
+    text += fmt::format(
+        "; row budget {}: memory and transfers for {} times the rows of equally "
+        "busy experts",
+        l.row_budget, l.row_budget);
+  }
+  return line("experts", text);
+}
+
 std::string question_section(const PlanReport& r) {
   const PlanQuestion& q = r.question;
   const auto parameters = static_cast<double>(spec::parameter_count(q.job.model));
+  const auto active = static_cast<double>(spec::active_parameter_count(q.job.model));
   std::string text = fmt::format(
-      "{}{} on {} x {} in domains of {}: {} sequences of {} tokens a step{}{}", q.job.model.name,
-      q.job.experts ? "" : fmt::format(" ({} parameters)", amount_text(parameters)),
+      "{} ({} parameters{}) on {} x {} in domains of {}: {} sequences of {} tokens a step{}{}",
+      q.job.model.name, amount_text(parameters),
+      active < parameters ? fmt::format(", {} active", amount_text(active)) : "",
       obs::grouped(q.gpus), q.machine.name, q.machine.domain.size, obs::grouped(q.job.global_batch),
       obs::grouped(q.job.seq_len),
       plan::grad_bytes(q.stack, q.types) < 4 ? ", gradients in bf16" : "",
       plan::master_of(q.stack, q.types) == base::DType::u16 ? ", master weights in u16" : "");
-  text = line("question", text);
+  text = line("question", text) + experts_section(q);
   for (const std::string& setting : q.assumed) text += line("assumed", setting);
   for (const std::string& setting : q.ignored) text += line("ignored", setting);
   return text;
@@ -196,9 +233,9 @@ std::string fewer_section(const PlanReport& r) {
 
 std::string best_section(const PlanReport& r) {
   return layout_text(r.question, "answer", *r.best) + passed_over_section(r) +
-         batch_section(r.question) + warning_section(*r.best, nullptr) + time_section(*r.best) +
-         memory_section(*r.best) + textbook_section(r) +
-         candidates("others", r.others, r.best->seconds()) + fewer_section(r);
+         batch_section(r.question) + expert_ranks_section(r.question, *r.best) +
+         warning_section(*r.best, nullptr) + time_section(*r.best) + memory_section(*r.best) +
+         textbook_section(r) + candidates("others", r.others, r.best->seconds()) + fewer_section(r);
 }
 
 std::string nothing_fits_section(const PlanReport& r) {

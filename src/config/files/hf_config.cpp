@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <optional>
 #include <string_view>
@@ -13,6 +14,8 @@
 #include "base/text/count_text.h"
 #include "base/text/json.h"
 #include "config/decimal.h"
+#include "config/files/hf_experts.h"
+#include "config/files/hf_reader.h"
 
 namespace trireme::config {
 namespace {
@@ -21,105 +24,39 @@ using base::Json;
 
 constexpr int64_t max_layers = 100'000;
 
-// Reads one object and collects its problems. A key that is null counts as absent.
-class Reader {
- public:
-  Reader(const Json& object, std::string prefix, std::vector<std::string>& problems)
-      : object_(object), prefix_(std::move(prefix)), problems_(problems) {}
-
-  const Json* find(std::string_view key) const {
-    const auto found = object_.find(key);
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
-  }
-
-  // Without a default the key is required.
-  int64_t size(std::string_view key, std::optional<int64_t> absent = std::nullopt,
-               int64_t max = 1 << 30) {
-    const Json* value = find(key);
-    if (value == nullptr) {
-      if (!absent) problem(key, "required, but not given");
-      if (absent > max) {
-        problem(key, fmt::format("not given, so {}; at most {} is allowed", *absent, max));
-      }
-      return absent.value_or(1);
-    }
-    if (!value->is_number_integer() || *value < 1 || *value > max) {
-      problem(key, fmt::format("found {}, expected an integer from 1 to {}", shown(*value), max));
-      return 1;
-    }
-    return value->get<int64_t>();
-  }
-
-  double number(std::string_view key, std::optional<double> absent, double max = 1e12) {
-    const Json* value = find(key);
-    if (value == nullptr) {
-      if (!absent) problem(key, "required, but not given");
-      return absent.value_or(1);
-    }
-    constexpr double min = 1e-12;
-    if (!value->is_number() || !(value->get<double>() >= min && value->get<double>() <= max)) {
-      problem(key,
-              fmt::format("found {}, expected a number from {} to {}", shown(*value), min, max));
-      return 1;
-    }
-    return value->get<double>();
-  }
-
-  bool boolean(std::string_view key, bool absent) {
-    const Json* value = find(key);
-    if (value == nullptr) return absent;
-    if (!value->is_boolean()) {
-      problem(key, fmt::format("found {}, expected true or false", shown(*value)));
-      return absent;
-    }
-    return value->get<bool>();
-  }
-
-  // Returns the value as text; empty if absent.
-  std::string text(std::string_view key) {
-    const Json* value = find(key);
-    if (value == nullptr) return "";
-    if (!value->is_string()) {
-      problem(key, fmt::format("found {}, expected a string", shown(*value)));
-      return "";
-    }
-    return value->get<std::string>();
-  }
-
-  void must_be_false(std::string_view key, std::string_view why) {
-    if (boolean(key, false)) problem(key, fmt::format("true is not supported: {}", why));
-  }
-  void must_be_absent(std::string_view key, std::string_view why) {
-    if (const Json* value = find(key)) {
-      problem(key, fmt::format("{} is not supported: {}", shown(*value), why));
-    }
-  }
-  void must_be_one_of(std::string_view key, std::vector<std::string> allowed) {
-    const Json* value = find(key);
-    if (value == nullptr) return;
-    for (const std::string& name : allowed) {
-      if (*value == name) return;
-    }
-    problem(key, fmt::format("{} is not supported; supported: {}", shown(*value),
-                             fmt::join(allowed, ", ")));
-  }
-
-  void problem(std::string_view key, const std::string& what) {
-    problems_.push_back(fmt::format("{}{}: {}", prefix_, key, what));
-  }
-
-  static std::string shown(const Json& value) {
-    constexpr size_t longest = 80;
-    std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-    if (text.size() > longest) text = text.substr(0, longest) + "...";
-    return text;
-  }
-
- private:
-  const Json& object_;
-  std::string prefix_;
-  std::vector<std::string>& problems_;
+// What the configuration classes of transformers assume for absent keys.
+struct LlamaType {
+  std::string_view name, architecture;
+  int64_t kv_heads = 0;  // 0: as many as heads
+  int64_t head_dim = 0;  // 0: hidden / heads
+  int64_t max_seq = 32768;
+  double norm_eps = 1e-6, rope_theta = 10000;
+  bool has_experts = false;
 };
+constexpr std::array<LlamaType, 7> llama_types = {{
+    {.name = "llama", .architecture = "Llama", .max_seq = 2048},
+    {.name = "mistral", .architecture = "Mistral", .kv_heads = 8, .max_seq = 131072},
+    {.name = "qwen2", .architecture = "Qwen2"},
+    {.name = "qwen3", .architecture = "Qwen3", .head_dim = 128},
+    {.name = "mixtral",
+     .architecture = "Mixtral",
+     .kv_heads = 8,
+     .max_seq = 131072,
+     .norm_eps = 1e-5,
+     .rope_theta = 1e6,
+     .has_experts = true},
+    {.name = "qwen3_moe", .architecture = "Qwen3Moe", .kv_heads = 4, .has_experts = true},
+    {.name = "olmoe",
+     .architecture = "Olmoe",
+     .max_seq = 4096,
+     .norm_eps = 1e-5,
+     .has_experts = true},
+}};
+
+const LlamaType* llama_type(std::string_view name) {
+  const auto found = std::ranges::find(llama_types, name, &LlamaType::name);
+  return found == llama_types.end() ? nullptr : &*found;
+}
 
 // Reads one form of the rotary settings: `object` contains rope_type and its parameters.
 spec::RopeSpec rope_from(const Json& object, const std::string& prefix, double theta,
@@ -127,10 +64,10 @@ spec::RopeSpec rope_from(const Json& object, const std::string& prefix, double t
   spec::RopeSpec rope{.theta = theta};
   if (!object.is_object()) {
     problems.push_back(
-        fmt::format("{}: found {}, expected an object", prefix, Reader::shown(object)));
+        fmt::format("{}: found {}, expected an object", prefix, HfReader::shown(object)));
     return rope;
   }
-  Reader in(object, prefix + ".", problems);
+  HfReader in(object, prefix + ".", problems);
   rope.theta = in.number("rope_theta", theta);
   if (in.number("partial_rotary_factor", 1) != 1) {
     in.problem("partial_rotary_factor", "only 1 is supported");
@@ -151,8 +88,8 @@ spec::RopeSpec rope_from(const Json& object, const std::string& prefix, double t
   return rope;
 }
 
-spec::RopeSpec read_rope(Reader& in, std::vector<std::string>& problems) {
-  const double theta = in.number("rope_theta", 10000);
+spec::RopeSpec read_rope(HfReader& in, double default_theta, std::vector<std::string>& problems) {
+  const double theta = in.number("rope_theta", default_theta);
   const Json* old_form = in.find("rope_scaling");
   const Json* new_form = in.find("rope_parameters");
   const bool has_old = old_form != nullptr || in.find("rope_theta") != nullptr;
@@ -166,7 +103,7 @@ spec::RopeSpec read_rope(Reader& in, std::vector<std::string>& problems) {
   return new_rope;
 }
 
-void refuse_sliding_windows(Reader& in, bool has_switch) {
+void refuse_sliding_windows(HfReader& in, bool has_switch) {
   if (has_switch) {
     in.must_be_false("use_sliding_window", "every layer attends to all earlier tokens");
   } else {
@@ -177,7 +114,7 @@ void refuse_sliding_windows(Reader& in, bool has_switch) {
   for (const Json& type : *types) {
     if (type != "full_attention") {
       in.problem("layer_types", fmt::format("{} is not supported; supported: full_attention",
-                                            Reader::shown(type)));
+                                            HfReader::shown(type)));
       return;
     }
   }
@@ -185,13 +122,13 @@ void refuse_sliding_windows(Reader& in, bool has_switch) {
 
 // Longer sequences would need sliding-window attention. A missing key means the default window of
 // transformers; null means none.
-int64_t longest_within_window(Reader& in, bool has_key, int64_t max_seq) {
+int64_t longest_within_window(HfReader& in, bool has_key, int64_t max_seq) {
   constexpr int64_t default_window = 4096;
   if (has_key && in.find("sliding_window") == nullptr) return max_seq;
   return std::min(max_seq, in.size("sliding_window", default_window));
 }
 
-void read_gpt2(Reader& in, spec::ModelDims& d) {
+void read_gpt2(HfReader& in, spec::ModelDims& d) {
   d.family = spec::Family::gpt2;
   d.layers = static_cast<int>(in.size("n_layer", std::nullopt, max_layers));
   d.hidden = in.size("n_embd");
@@ -216,40 +153,50 @@ void read_gpt2(Reader& in, spec::ModelDims& d) {
   }
 }
 
-void read_llama(Reader& in, const Json& json, const std::string& type, spec::ModelDims& d,
+void read_llama(HfReader& in, const Json& json, const LlamaType& type, spec::ModelDims& d,
                 std::vector<std::string>& problems) {
-  const bool is_llama = type == "llama", is_mistral = type == "mistral";
   d.family = spec::Family::llama;
   d.layers = static_cast<int>(in.size("num_hidden_layers", std::nullopt, max_layers));
   d.hidden = in.size("hidden_size");
   d.heads = in.size("num_attention_heads");
-  d.ffn = in.size("intermediate_size");
-  d.kv_heads = in.size("num_key_value_heads", is_mistral ? 8 : d.heads);
-  // The default of transformers for Qwen3 is heads of 128.
-  const bool has_head_dim = in.find("head_dim") != nullptr;
-  d.head_dim =
-      in.size("head_dim", type == "qwen3" ? 128 : std::max<int64_t>(d.hidden / d.heads, 1));
-  if (!has_head_dim && type != "qwen3" && d.hidden % d.heads != 0) {
+  d.kv_heads = in.size("num_key_value_heads", type.kv_heads > 0 ? type.kv_heads : d.heads);
+  const bool divides = in.find("head_dim") != nullptr || type.head_dim > 0;
+  d.head_dim = in.size(
+      "head_dim", type.head_dim > 0 ? type.head_dim : std::max<int64_t>(d.hidden / d.heads, 1));
+  if (!divides && d.hidden % d.heads != 0) {
     in.problem(
         "num_attention_heads",
         fmt::format("{} must divide hidden_size = {} if head_dim is not given", d.heads, d.hidden));
   }
-  d.max_seq = in.size("max_position_embeddings", is_llama ? 2048 : is_mistral ? 131072 : 32768);
-  d.norm_eps = static_cast<float>(in.number("rms_norm_eps", 1e-6, 1));
+  d.max_seq = in.size("max_position_embeddings", type.max_seq);
+  d.norm_eps = static_cast<float>(in.number("rms_norm_eps", type.norm_eps, 1));
   d.tied_head = in.boolean("tie_word_embeddings", false);
-  d.qkv_bias = type == "qwen2";
-  d.qk_norm = type == "qwen3";
-  if (d.qk_norm) d.qk_norm_eps = d.norm_eps;
-  d.rope = read_rope(in, problems);
+  d.qkv_bias = type.name == "qwen2";
+  d.qk_norm = type.name == "qwen3";
+  d.rope = read_rope(in, type.rope_theta, problems);
   in.must_be_one_of("hidden_act", {"silu", "swish"});
   in.must_be_false("mlp_bias", "the feed-forward has no biases");
-  if (type != "qwen2") {
+  if (type.name != "qwen2") {
     in.must_be_false("attention_bias", "it means biases on q, k, v and the output projection");
   }
-  if (is_mistral) {
-    d.max_seq = longest_within_window(in, json.contains("sliding_window"), d.max_seq);
+  if (type.has_experts) {
+    read_experts(in, type.name, d);
   } else {
-    refuse_sliding_windows(in, !is_llama);
+    d.ffn = in.size("intermediate_size");
+  }
+  if (d.qk_norm) d.qk_norm_eps = d.norm_eps;
+  if (type.name == "mistral") {
+    d.max_seq = longest_within_window(in, json.contains("sliding_window"), d.max_seq);
+  } else if (type.name == "mixtral") {
+    const int64_t window = in.size("sliding_window", d.max_seq);
+    if (window < d.max_seq) {
+      in.problem("sliding_window",
+                 fmt::format("{} is not supported: every layer attends to all earlier tokens; "
+                             "supported: null, or at least max_position_embeddings = {}",
+                             window, d.max_seq));
+    }
+  } else {
+    refuse_sliding_windows(in, type.name.starts_with("qwen"));
   }
 }
 
@@ -289,20 +236,12 @@ Json gpt2_config(const spec::ModelDims& d, const spec::BlockSpec& block) {
 }
 
 Json llama_config(const spec::ModelDims& d, const spec::BlockSpec& block) {
-  if (d.qkv_bias && d.qk_norm) {
-    throw base::ConfigError(
-        fmt::format("model '{}': no supported Hugging Face type has both biases on q, k, v and "
-                    "norms on q, k",
-                    d.name));
-  }
   if (d.qk_norm && d.norm_eps != d.qk_norm_eps) {
     throw base::ConfigError(fmt::format(
-        "model '{}': qk_norm_eps = {} must equal norm_eps = {}: a Qwen3 config.json has one eps",
-        d.name, d.qk_norm_eps, d.norm_eps));
+        "model '{}': qk_norm_eps = {} must equal norm_eps = {}: a config.json has one eps", d.name,
+        d.qk_norm_eps, d.norm_eps));
   }
-  const bool is_llama = !d.qkv_bias && !d.qk_norm;
-  const std::string type = is_llama ? "llama" : d.qkv_bias ? "qwen2" : "qwen3";
-  const std::string architecture = is_llama ? "Llama" : d.qkv_bias ? "Qwen2" : "Qwen3";
+  const LlamaType& type = *llama_type(hf_type_of(d));
   Json scaling;
   Json parameters = {{"rope_theta", d.rope.theta}, {"rope_type", "default"}};
   if (d.rope.scaling) {
@@ -316,8 +255,8 @@ Json llama_config(const spec::ModelDims& d, const spec::BlockSpec& block) {
     parameters.update(scaling);
   }
   Json json = {
-      {"architectures", {architecture + "ForCausalLM"}},
-      {"model_type", type},
+      {"architectures", {std::string(type.architecture) + "ForCausalLM"}},
+      {"model_type", std::string(type.name)},
       {"vocab_size", d.vocab},
       {"hidden_size", d.hidden},
       {"intermediate_size", d.ffn},
@@ -336,12 +275,13 @@ Json llama_config(const spec::ModelDims& d, const spec::BlockSpec& block) {
       {"tie_word_embeddings", d.tied_head},
   };
   if (!d.qkv_bias) json["attention_bias"] = false;
-  if (is_llama) {
+  if (type.name == "llama") {
     json["mlp_bias"] = false;
-  } else {
+  } else if (type.name.starts_with("qwen")) {
     json["use_sliding_window"] = false;
     json["sliding_window"] = nullptr;
   }
+  if (type.has_experts) write_experts(d, type.name, json);
   return json;
 }
 
@@ -350,7 +290,7 @@ Json llama_config(const spec::ModelDims& d, const spec::BlockSpec& block) {
 spec::ModelDims dims_from_hf(const Json& json, const std::string& name) {
   if (!json.is_object()) throw base::ConfigError("Hugging Face config: expected an object");
   std::vector<std::string> problems;
-  Reader in(json, "", problems);
+  HfReader in(json, "", problems);
   spec::ModelDims dims{.name = name};
   const std::string type = in.text("model_type");
   dims.vocab = in.size("vocab_size");
@@ -358,14 +298,19 @@ spec::ModelDims dims_from_hf(const Json& json, const std::string& name) {
   in.must_be_absent("quantization_config", "weights must be plain f32, f16 or bf16");
   if (type == "gpt2") {
     read_gpt2(in, dims);
-  } else if (type == "llama" || type == "mistral" || type == "qwen2" || type == "qwen3") {
-    read_llama(in, json, type, dims, problems);
+  } else if (const LlamaType* llama = llama_type(type)) {
+    read_llama(in, json, *llama, dims, problems);
+  } else if (type.starts_with("deepseek_v")) {
+    problems = {fmt::format(
+        "model_type: \"{}\" is not supported yet: its attention (MLA) is missing; supported "
+        "mixtures of experts: mixtral, qwen3_moe, olmoe",
+        type)};
   } else {
     // The other keys of an unknown type are not read.
     problems = {
         fmt::format("model_type: {} is not supported; supported: gpt2, llama, mistral, qwen2, "
-                    "qwen3",
-                    in.find("model_type") ? Reader::shown(json["model_type"]) : "(none)")};
+                    "qwen3, mixtral, qwen3_moe, olmoe",
+                    in.find("model_type") ? HfReader::shown(json["model_type"]) : "(none)")};
   }
   if (!problems.empty()) {
     throw base::ConfigError(fmt::format("Hugging Face config: {}\n  {}",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models as Hugging Face's config.json: model_type gpt2, llama, mistral, qwen2 and qwen3.
+// Models as Hugging Face's config.json: model_type gpt2, llama, mistral, qwen2, qwen3, mixtral,
+// qwen3_moe and olmoe.
 #pragma once
 
 #include <string>
@@ -18,6 +19,10 @@ namespace trireme::config {
 // A mistral is the Llama of the same sizes, and is written as one. With a sliding window it equals
 // that Llama for sequences up to the window, so max_seq is the smaller of the window and
 // max_position_embeddings; training.seq_len may not be longer.
+//
+// router_aux_loss_coef becomes aux_loss, and back. It is a factor of training, not of the function:
+// transformers computes its loss over all layers together and multiplies it by experts_per_token,
+// Trireme computes one for every layer. Other terms that balance experts have no key.
 spec::ModelDims dims_from_hf(const base::Json& json, const std::string& name);
 
 // Returns a config.json that old and new transformers load and that dims_from_hf reads back to the

@@ -56,8 +56,8 @@ std::vector<Key> keys_of(ModelKeys& m) {
   k.require();
   k.number("kv_heads", m.kv_heads, size_or_zero, "key and value heads; 0: as many as heads");
   k.number("head_dim", m.head_dim, size_or_zero, "width of a head; 0: hidden / heads");
-  k.number("ffn", m.ffn, size, "width inside the feed-forward");
-  k.require();
+  k.number("ffn", m.ffn, size_or_zero,
+           "width inside the feed-forward; required, unless every block has experts");
   k.number("vocab", m.vocab, {.low = 2, .high = 1 << 30}, "number of token ids");
   k.require();
   k.number("max_seq", m.max_seq, size, "longest sequence");
@@ -70,6 +70,10 @@ std::vector<Key> keys_of(ModelKeys& m) {
   eps_or_zero.or_value = 0;
   k.number("qk_norm_eps", m.qk_norm_eps, eps_or_zero,
            "added to the variance in q and k norms; 0: norm_eps");
+  k.boolean("qk_norm_whole", m.qk_norm_whole,
+            "with qk_norm: one norm of all q heads together and one of all k heads, as OLMoE has");
+  k.number("clip_qkv", m.clip_qkv, {.low = 0, .high = 1e6},
+           "q, k and v are limited to this absolute value, as in OLMo; 0: no limit; llama only");
   k.number("init_std", m.init_std, eps, "standard deviation of initial weights");
   k.number("rope_theta", m.rope_theta, {.low = 1, .high = count_limit, .low_excluded = true},
            "base of the rotary wavelengths; llama only");
@@ -83,6 +87,7 @@ std::vector<Key> keys_of(ModelKeys& m) {
            "wavelengths below original_max_position / this are kept");
   k.number("original_max_position", m.rope_scaling.original_max_position, size,
            "sequence length before the scaling");
+  add_moe_keys(k, m.moe);
   return k.take();
 }
 
@@ -144,6 +149,9 @@ Json to_json(const spec::ModelDims& d) {
   json["qkv_bias"] = d.qkv_bias;
   json["qk_norm"] = d.qk_norm;
   json["qk_norm_eps"] = decimal(d.qk_norm_eps);
+  if (d.qk_norm_whole) json["qk_norm_whole"] = true;
+  if (d.clip_qkv > 0) json["clip_qkv"] = decimal(d.clip_qkv);
+  if (d.moe) json["moe"] = moe_to_json(d);
   json["rope_theta"] = d.rope.theta;
   if (d.rope.scaling) {
     json["rope_scaling"] = {{"factor", d.rope.scaling->factor},
@@ -185,6 +193,7 @@ std::string path_of_rule(const std::string& rule) {
   const std::string subject = rule.substr(0, rule.find(" = "));
   if (subject == "rope theta") return "rope_theta";
   if (subject.starts_with("rope ")) return "rope_scaling." + subject.substr(5);
+  if (is_moe_key(subject)) return "moe." + subject;
   return subject;
 }
 
@@ -203,16 +212,29 @@ void check_rules(const spec::ModelDims& dims, const std::string& file, Report& r
   }
 }
 
+void check_sizes(const MoeKeys& moe, const std::string& file, Report& report) {
+  const std::string missing = first_missing(moe);
+  if (missing.empty()) return;
+  const std::string path = "moe." + missing;
+  if (report.is_bad(path)) return;
+  if (report.was_given(path)) {
+    report.add(report.where(path), path + " = 0: at least 1");
+  } else {
+    report.add(file, path + ": required, but not given");
+  }
+}
+
 spec::ModelDims dims_from_entries(const std::vector<Entry>& entries, const std::string& file,
                                   const std::string& default_name) {
   ModelKeys m;
   Report report;
   apply(entries, keys_of(m), file, report);
   const bool is_gpt2 = m.family == "gpt2";
-  bool has_scaling = false;
+  bool has_scaling = false, has_moe = false;
   for (const Entry& entry : entries) {
     const bool is_rope = entry.section == "rope_scaling" || entry.key == "rope_theta";
     has_scaling = has_scaling || entry.section == "rope_scaling";
+    has_moe = has_moe || entry.section == "moe";
     if (is_gpt2 && is_rope && (entry.is_section_start || entry.section.empty())) {
       report.add(entry.where, fmt::format("{}: gpt2 has learned positions; this key is for llama",
                                           entry.is_section_start ? entry.section : entry.key));
@@ -234,11 +256,19 @@ spec::ModelDims dims_from_entries(const std::vector<Entry>& entries, const std::
       .tied_head = m.tied_head,
       .qkv_bias = m.qkv_bias,
       .qk_norm = m.qk_norm,
+      .qk_norm_whole = m.qk_norm_whole,
+      .clip_qkv = static_cast<float>(m.clip_qkv),
       .rope = {.theta = m.rope_theta,
                .scaling = has_scaling ? std::optional(m.rope_scaling) : std::nullopt},
       .init_std = static_cast<float>(m.init_std),
   };
+  if (has_moe) check_sizes(m.moe, file, report);
   // Rules between sizes are checked only if each size is legal.
+  if (report.empty() && has_moe) set_moe(m.moe, dims);
+  const bool has_dense = !has_moe || spec::expert_blocks(dims) < dims.layers;
+  if (report.empty() && has_dense && !report.was_given("ffn")) {
+    report.add(file, "ffn: required, but not given (width inside the feed-forward)");
+  }
   if (report.empty()) check_rules(dims, file, report);
   report.throw_if_any(file);
   return dims;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/text/json_fwd.h"
+#include "config/files/moe_keys.h"
 #include "config/schema.h"
 #include "spec/model.h"
 
@@ -20,11 +21,13 @@ struct ModelKeys {
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
   int64_t max_seq = 0;
   double norm_eps = 1e-5;
-  bool tied_head = true, qkv_bias = false, qk_norm = false;
+  bool tied_head = true, qkv_bias = false, qk_norm = false, qk_norm_whole = false;
   double qk_norm_eps = 0;  // 0: norm_eps
+  double clip_qkv = 0;
   double init_std = 0.02;
   double rope_theta = 10000;
   spec::RopeScaling rope_scaling;
+  MoeKeys moe;
 };
 std::vector<Key> keys_of(ModelKeys&);
 

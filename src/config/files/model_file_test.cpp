@@ -30,6 +30,7 @@ TEST(ModelFile, shipped_models_have_their_known_sizes) {
       {"gpt2-1.5b", 1'557'611'200},
       {"gpt3-175b", 174'604'259'328},
       {"kjv-llama", 836'736},
+      {"kjv-moe", 2'462'848},
       {"long-llama", 117'056},
       {"llama-11m", 11'015'040},
       {"llama2-7b", 6'738'415'616},
@@ -42,8 +43,16 @@ TEST(ModelFile, shipped_models_have_their_known_sizes) {
       {"llama3.2-1b", 1'235'814'400},
       {"llama3.2-1b-32k", 1'235'814'400 - (128256 - 32768) * 2048},
       {"llama3.2-3b", 3'212'749'824},
+      {"mixtral-2l", 3'164'688'384},
+      {"mixtral-8x22b", 140'620'634'112},
+      {"mixtral-8x7b", 46'702'792'704},
+      {"olmoe-1b-7b", 6'919'161'856},
+      {"olmoe-8l", 3'562'571'776},
       {"qwen2-0.5b", 494'032'768},
       {"qwen3-0.6b", 596'049'920},
+      {"qwen3-235b-a22b", 235'093'634'560},
+      {"qwen3-30b-a3b", 30'532'122'624},
+      {"qwen3-30b-a3b-6l", 4'361'054'208},
   };
   std::vector<std::string> names;
   for (const auto& [name, count] : counts) {
@@ -107,6 +116,66 @@ TEST(ModelFile, every_key_is_read) {
   EXPECT_EQ(d.rope.scaling, (spec::RopeScaling{2, 1.5, 3, 5}));
   EXPECT_EQ(read_model(good_model).name, "m");
   EXPECT_FALSE(read_model(good_model).rope.scaling);
+}
+
+const std::string good_moe =
+    "family = 'llama'\nlayers = 4\nhidden = 64\nheads = 4\nvocab = 9\nmax_seq = 4\n"
+    "[moe]\nexperts = 8\nexperts_per_token = 2\nexpert_ffn = 6\n";
+
+TEST(ModelFile, every_key_of_experts_is_read) {
+  const spec::ModelDims d =
+      read_model("ffn = 8\nqk_norm = true\nqk_norm_whole = true\nclip_qkv = 7.5\n" + good_moe +
+                 "shared_ffn = 10\nscore = 'sigmoid'\nrenormalize = true\nexpert_groups = 4\n"
+                 "chosen_groups = 2\nrouted_scale = 2.5\nrouter_bias = true\naux_loss = 1e-4\n"
+                 "aux_scope = 'sequence'\nz_loss = 1e-3\nbias_rate = 0.01\ndense_layers = 2\n"
+                 "expert_step = 2\n");
+  EXPECT_TRUE(d.qk_norm_whole);
+  EXPECT_EQ(d.clip_qkv, 7.5F);
+  ASSERT_TRUE(d.moe);
+  const spec::RouterSpec router{.experts = 8,
+                                .chosen = 2,
+                                .score = spec::RouterScore::sigmoid,
+                                .renormalizes = true,
+                                .groups = 4,
+                                .chosen_groups = 2,
+                                .scale = 2.5F,
+                                .has_bias = true};
+  EXPECT_EQ(d.moe->router, router);
+  EXPECT_EQ(d.moe->ffn, 6);
+  EXPECT_EQ(d.moe->shared_ffn, 10);
+  const spec::BalanceSpec balance{
+      .aux = 1e-4F, .scope = spec::AuxScope::sequence, .z = 1e-3F, .bias_rate = 0.01F};
+  EXPECT_EQ(d.moe->balance, balance);
+  EXPECT_EQ(d.dense_layers, 2);
+  EXPECT_EQ(d.expert_step, 2);
+  EXPECT_EQ(spec::expert_blocks(d), 1);
+  const spec::ModelDims again = dims_from_json(base::Json::parse(to_json(d).dump()), "x");
+  EXPECT_TRUE(spec::make_model(d) == spec::make_model(again)) << to_json(d).dump(1);
+  EXPECT_EQ(to_json(again), to_json(d));
+
+  const spec::ModelDims plain = read_model(good_moe);
+  ASSERT_TRUE(plain.moe);
+  EXPECT_EQ(plain.moe->router, (spec::RouterSpec{.experts = 8, .chosen = 2}));
+  EXPECT_EQ(plain.moe->balance, spec::BalanceSpec{});
+  EXPECT_EQ(plain.ffn, 0);
+  EXPECT_FALSE(read_model(good_model).moe);
+}
+
+TEST(ModelFile, refusals_of_experts_name_line_and_key) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {good_model + "[moe]\nexperts = 4\n", "m.toml: moe.experts_per_token: required"},
+      {good_moe + "dense_layers = 1\n", "m.toml: ffn: required, but not given"},
+      {good_moe + "expert_ffm = 1\n", "m.toml:11: moe.expert_ffm: unknown key; did you mean"},
+      {good_moe + "score = 'tanh'\n", "score = \"tanh\": must be one of softmax, sigmoid"},
+      {good_moe + "expert_groups = 3\n", "m.toml:11: expert_groups = 3: must divide experts = 8"},
+      {good_moe + "bias_rate = 0.1\n", "m.toml:11: bias_rate = 0.1: the router has no bias"},
+      {"ffn = 8\n" + good_moe + "dense_layers = 4\n",
+       "m.toml:12: dense_layers = 4: from 0 to below layers = 4"},
+      {"clip_qkv = -1\n" + good_model, "m.toml:1: clip_qkv = -1: must be from 0 to 1000000"},
+      {"qk_norm_whole = true\n" + good_model, "m.toml:1: qk_norm_whole = true: needs qk_norm"},
+      {"family = 'gpt2'" + good_moe.substr(16) + "dense_layers = 0\n", "experts belong to family"},
+  };
+  for (const auto& [text, wanted] : cases) expect_contains(model_refusal(text), wanted);
 }
 
 TEST(ModelFile, refusals_name_line_and_key) {

@@ -55,6 +55,9 @@ void list_policies(spec::Stack& s, std::string& selective, KeyList& k) {
            "bytes stored per parameter beside weight and gradient");
   k.boolean("reduces_each", s.reduces_each,
             "sharded gradients are summed over dp after each micro-batch");
+  k.boolean("two_level_dispatch", s.two_level_dispatch,
+            "rows for experts cross the network once for each node that has experts of the token, "
+            "and are copied inside the node; otherwise once for each expert");
 }
 
 void list_overlap(spec::Stack& s, KeyList& k) {

@@ -278,18 +278,7 @@ void Decoder::run_block(const spec::BlockSpec& spec, const Layer& layer, int64_t
             .residual = {},
             .y = qkv},
            is_prompt);
-  if (spec.rope) {
-    const Tensor heads = qkv.slice_heads(0, spec.heads + spec.kv_heads, K);
-    ops::rope_forward(*stream_, {.x = heads,
-                                 .y = heads,
-                                 .positions = input(positions, rows),
-                                 .table = rope_table_,
-                                 .q_heads = spec.heads,
-                                 .q_weight = param(BlockParam::q_norm),
-                                 .k_weight = param(BlockParam::k_norm),
-                                 .eps = spec.qk_norm_eps,
-                                 .rstd = first_rows(qk_rstd_, rows)});
-  }
+  if (spec.rope) rotate(spec, layer, qkv);
   ops::scatter_rows(*stream_, {.x = qkv.slice_cols(spec.heads * K, 2 * spec.kv_heads * K),
                                .rows = input(cache_rows, rows),
                                .d = layer.cache.as_matrix()});
@@ -328,6 +317,41 @@ void Decoder::run_block(const spec::BlockSpec& spec, const Layer& layer, int64_t
             .residual = x,
             .y = x},
            is_prompt);
+}
+
+void Decoder::rotate(const spec::BlockSpec& spec, const Layer& layer, Tensor qkv) {
+  const int64_t rows = qkv.rows(), q = spec.heads * spec.head_dim,
+                k = spec.kv_heads * spec.head_dim;
+  const Tensor rstd = first_rows(qk_rstd_, rows);
+  const auto norm = [&](int64_t first, int64_t width, BlockParam weight) {
+    const Tensor columns = qkv.slice_cols(first, width);
+    const Tensor normed = first_rows(o_, rows).slice_cols(0, width);  // o is not used yet
+    ops::norm_forward(*stream_, {.kind = spec::NormKind::rms,
+                                 .eps = spec.qk_norm_eps,
+                                 .x = columns,
+                                 .weight = at(layer.params, weight),
+                                 .y = normed,
+                                 .stats = rstd});
+    ops::copy(*stream_, {.x = normed, .d = columns});
+  };
+  if (spec.qk_norm_whole) {
+    norm(0, q, BlockParam::q_norm);
+    norm(q, k, BlockParam::k_norm);
+  }
+  if (spec.clip_qkv > 0) ops::clamp(*stream_, {.x = qkv, .limit = spec.clip_qkv, .y = qkv});
+  const Tensor heads = qkv.slice_heads(0, spec.heads + spec.kv_heads, spec.head_dim);
+  kernels::RopeForwardArgs args{.x = heads,
+                                .y = heads,
+                                .positions = input(positions, rows),
+                                .table = rope_table_,
+                                .q_heads = spec.heads,
+                                .eps = spec.qk_norm_eps};
+  if (spec.qk_norm && !spec.qk_norm_whole) {
+    args.q_weight = at(layer.params, BlockParam::q_norm);
+    args.k_weight = at(layer.params, BlockParam::k_norm);
+    args.rstd = rstd;
+  }
+  ops::rope_forward(*stream_, args);
 }
 
 void Decoder::run_head(Tensor x, Tensor logits) {

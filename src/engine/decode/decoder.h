@@ -67,6 +67,8 @@ class Decoder {
   device::Tensor input(int64_t which, int64_t rows) const;
   void run_layers(int64_t rows, bool is_prompt);
   void run_block(const spec::BlockSpec&, const Layer&, int64_t rows, bool is_prompt);
+  // Norms, limits and rotates q and k in place.
+  void rotate(const spec::BlockSpec&, const Layer&, device::Tensor qkv);
   void run_head(device::Tensor x, device::Tensor logits);
   void queue_step(int64_t rows);
   void check_slot(int64_t slot) const;

@@ -7,8 +7,9 @@ namespace trireme::engine {
 namespace {
 
 base::Shape shape_of(const std::vector<int64_t>& dims) {
-  TRIREME_CHECK(dims.size() == 1 || dims.size() == 2, "a parameter of {} dimensions", dims.size());
-  return dims.size() == 1 ? base::Shape{dims[0]} : base::Shape{dims[0], dims[1]};
+  TRIREME_CHECK(!dims.empty() && dims.size() <= 3, "a parameter of {} dimensions", dims.size());
+  if (dims.size() == 1) return {dims[0]};
+  return dims.size() == 2 ? base::Shape{dims[0], dims[1]} : base::Shape{dims[0], dims[1], dims[2]};
 }
 
 device::Tensor range_of(const device::Tensor& flat, const spec::Range& range) {
@@ -21,11 +22,11 @@ Bucket::Bucket(std::vector<spec::Param> params, spec::ParamView view, const spec
                const spec::Coord& coord, const BucketMemory& memory)
     : specs_(std::move(params)),
       layout_(spec::bucket_layout(specs_, plan.mesh, view)),
-      updated_(spec::updated_range(plan, coord, layout_.elements)),
-      reduced_(spec::reduced_range(plan, coord, layout_.elements)),
+      updated_(spec::updated_range(plan, coord, layout_.size())),
+      reduced_(spec::reduced_range(plan, coord, layout_.size())),
       params_(specs_.size()),
       grads_(specs_.size()) {
-  if (plan.zero.params) {
+  if (spec::gathers_params(plan, view)) {
     own_params_ = memory.params.take({{updated_.end - updated_.begin}, plan.recipe.storage});
     whole_params_ = memory.gathered.slice_rows(0, layout_.elements);
   } else {
@@ -43,7 +44,7 @@ Bucket::Bucket(std::vector<spec::Param> params, spec::ParamView view, const spec
 }
 
 void Bucket::take_grads(const spec::Plan& plan, const BucketMemory& memory) {
-  const spec::GradSpecs specs = spec::grad_specs(plan, layout_);
+  const spec::GradSpecs specs = spec::grad_specs(plan, layout_.size());
   for (const base::TensorSpec& node : specs.nodes) nodes_.push_back(memory.grads.take(node));
   if (plan.zero.grads) {
     leaf_ = memory.work.slice_rows(0, layout_.elements);

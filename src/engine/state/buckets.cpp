@@ -33,25 +33,28 @@ Buckets::Buckets(const spec::ModelSpec& model, const spec::Plan& plan, DataGroup
       rounds_(spec::reduce_rounds(plan)),
       defers_updates_(groups.has_peers() && !plan.zero.optim &&
                       plan.optimizer.kind == spec::OptimizerKind::adamw),
-      folds_(spec::folds(spec::leaves(plan), spec::leaves_of(plan, groups.coord()))),
       buffers_(spec::data_buffers(plan, spec::bucket_layouts(model, plan, pipe.rank()),
                                   is_read_in_place(model, plan))),
       keys_(spec::bucket_keys(model, plan, pipe.rank())) {
-  if (groups_.has_peers()) groups_.set_received(memory.comm.take(buffers_.received));
+  if (buffers_.received.shape.ndim() > 0) groups_.set_received(memory.comm.take(buffers_.received));
   if (buffers_.rounded.shape.ndim() > 0) rounded_ = memory.comm.take(buffers_.rounded);
   for (const base::TensorSpec& spec : buffers_.work) work_.push_back(memory.comm.take(spec));
   for (const base::TensorSpec& spec : buffers_.gathered) {
     gathered_.push_back(memory.comm.take(spec));
   }
+  for (const spec::ParamView each : {spec::ParamView::dense, spec::ParamView::expert}) {
+    const auto at = static_cast<size_t>(each);
+    folds_[at] = spec::folds(spec::leaves(plan, each), spec::leaves_of(plan, groups.coord(), each));
+    is_rounded_[at] = spec::sum_dtype(plan, each) != plan.recipe.grad;
+  }
+  const auto buffer = [](const std::vector<Tensor>& all, int slot) {
+    return slot < 0 ? Tensor{} : all[static_cast<size_t>(slot)];
+  };
   for (size_t b = 0; b < keys_.size(); ++b) {
-    const auto gather_slot = gathered_.empty()
-                                 ? size_t{0}
-                                 : static_cast<size_t>(buffers_.gather_slot(static_cast<int>(b)));
     buckets_.emplace_back(
         spec::params_of(model, keys_[b].layer), keys_[b].view, plan, groups.coord(),
-        BucketMemory{memory.params, memory.grads,
-                     gathered_.empty() ? Tensor{} : gathered_[gather_slot],
-                     work_.empty() ? Tensor{} : work_[b % work_.size()], memory.leaves[b]});
+        BucketMemory{memory.params, memory.grads, buffer(gathered_, buffers_.gather_slot[b]),
+                     buffer(work_, buffers_.work_slot[b]), memory.leaves[b]});
   }
   table_.emplace(model, plan, groups, pipe, std::span(buckets_),
                  SharedTable::Memory{memory.params, memory.grads, memory.comm});
@@ -86,29 +89,31 @@ std::span<const Tensor> Buckets::params(int layer) const { return params_.at(lay
 std::span<const Tensor> Buckets::grads(int layer) const { return grads_.at(layer); }
 
 void Buckets::gather(int bucket) {
-  const auto slot = static_cast<size_t>(buffers_.gather_slot(bucket));
+  if (gather_slot(bucket) < 0) return;
+  const auto slot = static_cast<size_t>(gather_slot(bucket));
   TRIREME_CHECK(holds_[slot] < 0, "bucket {} is gathered into the slot of bucket {}", bucket,
                 holds_[slot]);
   holds_[slot] = bucket;
   groups_.stream().wait(std::exchange(released_[slot], {}));
   groups_.stream().wait(std::exchange(written_[static_cast<size_t>(bucket)], {}));
-  groups_.gather_params(at(bucket).whole_params(), at(bucket).own_params());
+  groups_.gather_params(view(bucket), at(bucket).whole_params(), at(bucket).own_params());
   arrived_[static_cast<size_t>(bucket)] = groups_.mark(groups_.stream());
 }
 
 void Buckets::release(int bucket) {
-  const auto slot = static_cast<size_t>(buffers_.gather_slot(bucket));
+  before_change(bucket);
+  if (gather_slot(bucket) < 0) return;
+  const auto slot = static_cast<size_t>(gather_slot(bucket));
   TRIREME_CHECK(holds_[slot] == bucket, "bucket {} is released, but its slot holds {}", bucket,
                 holds_[slot]);
   holds_[slot] = -1;
-  before_change(bucket);
   released_[slot] = groups_.mark(groups_.compute());
 }
 
 void Buckets::use(int bucket) {
   run_update(bucket);
-  if (residency_.params) {
-    const auto slot = static_cast<size_t>(buffers_.gather_slot(bucket));
+  if (gather_slot(bucket) >= 0) {
+    const auto slot = static_cast<size_t>(gather_slot(bucket));
     TRIREME_CHECK(holds_[slot] == bucket, "bucket {} is used before it was gathered", bucket);
   }
   groups_.compute().wait(std::exchange(arrived_[static_cast<size_t>(bucket)], {}));
@@ -132,11 +137,12 @@ void Buckets::reduce(int bucket, const spec::Leaf& leaf) {
   table_->bring_grads(bucket);
   const Bucket& b = at(bucket);
   Tensor part = b.leaf();
-  if (rounded_) {
+  if (is_rounded(bucket)) {
     part = rounded_.slice_rows(0, b.layout().elements);
     ops::copy(stream, {.x = b.leaf(), .d = part});
   }
-  const spec::Fold& fold = folds_[static_cast<size_t>(leaf.hosted)];
+  const spec::Fold& fold =
+      folds_[static_cast<size_t>(view(bucket))][static_cast<size_t>(leaf.hosted)];
   const std::span<const Tensor> stack = b.nodes().first(static_cast<size_t>(fold.stacked));
   if (leaf.hosted + 1 < hosted_) {
     // Keep the sum for the next worker: on top of the stack, or in the node that the last merge
@@ -161,15 +167,17 @@ void Buckets::reduce(int bucket, const spec::Leaf& leaf) {
 // These are small tensors (norm weights and biases), so they are summed on the compute stream,
 // which the group along tp uses anyway.
 void Buckets::sum_along_tp(int bucket) {
-  const spec::Range range = spec::summed_along_tp(at(bucket).layout(), tensor_.sequence_parallel());
-  tensor_.sum_grads(at(bucket).leaf().slice_rows(range.begin, range.end - range.begin));
+  for (const spec::Range& range :
+       spec::summed_along_tp(at(bucket).layout(), tensor_.sequence_parallel())) {
+    tensor_.sum_grads(at(bucket).leaf().slice_rows(range.begin, range.end - range.begin));
+  }
 }
 
 void Buckets::finish_round(int bucket, int round, std::span<const ConstTensor> nodes, Tensor part) {
   device::Stream& stream = groups_.stream();
   const Bucket& b = at(bucket);
   const Tensor sum = part.slice_rows(b.reduced().begin, b.reduced().end - b.reduced().begin);
-  if (groups_.has_peers()) groups_.reduce(sum, nodes);
+  if (groups_.has_peers(view(bucket))) groups_.reduce(view(bucket), sum, nodes);
   if (round > 0) {
     ops::accumulate(stream, {.x = sum, .d = b.round_sum()});
   } else if (sum.data != b.round_sum().data) {
@@ -179,14 +187,14 @@ void Buckets::finish_round(int bucket, int round, std::span<const ConstTensor> n
   if (b.round_sum().data != b.reduced_grads().data) {
     ops::copy(stream, {.x = b.round_sum(), .d = b.reduced_grads()});
   }
-  if (groups_.has_peers() && !gathers_in_forward(bucket)) {
-    groups_.gather_grads(b.own_grads(), b.reduced_grads());
+  if (!gathers_in_forward(bucket)) {
+    groups_.gather_grads(view(bucket), b.own_grads(), b.reduced_grads());
   }
 }
 
 void Buckets::defer_update(int bucket) {
   if (gathers_in_forward(bucket)) {
-    groups_.gather_grads(at(bucket).own_grads(), at(bucket).reduced_grads());
+    groups_.gather_grads(view(bucket), at(bucket).own_grads(), at(bucket).reduced_grads());
   }
   grads_arrived_[static_cast<size_t>(bucket)] = groups_.mark(groups_.stream());
   is_deferred_[static_cast<size_t>(bucket)] = 1;
@@ -195,7 +203,7 @@ void Buckets::defer_update(int bucket) {
 void Buckets::complete_grads(int bucket) {
   if (!gathers_in_forward(bucket)) return;
   groups_.after_compute();  // an update may still read the memory that the gather writes
-  groups_.gather_grads_for_host(at(bucket).own_grads(), at(bucket).reduced_grads());
+  groups_.gather_grads_for_host(view(bucket), at(bucket).own_grads(), at(bucket).reduced_grads());
   groups_.before_compute();
 }
 
@@ -211,18 +219,19 @@ void Buckets::flush_updates() {
 }
 
 void Buckets::publish(int bucket) {
-  if (!groups_.has_peers() || !residency_.optim) return;
+  if (!groups_.has_peers(view(bucket)) || !residency_.optim) return;
   const auto index = static_cast<size_t>(bucket);
-  if (residency_.params) {
+  if (gather_slot(bucket) >= 0) {
     written_[index] = groups_.mark(groups_.compute());
     return;
   }
   groups_.after_compute();
-  groups_.gather_params(at(bucket).whole_params(), at(bucket).own_params());
+  groups_.gather_params(view(bucket), at(bucket).whole_params(), at(bucket).own_params());
   arrived_[index] = groups_.mark(groups_.stream());
 }
 
-std::vector<std::byte> Buckets::read_whole(const Tensor& own, int64_t whole_bytes) {
+std::vector<std::byte> Buckets::read_whole(spec::ParamView view, const Tensor& own,
+                                           int64_t whole_bytes) {
   // In pieces through the buffer for received parts, because nothing may be allocated.
   groups_.after_compute();
   const Tensor bytes = device::view_of(own.data, {{own.bytes()}, base::DType::u8});
@@ -232,7 +241,7 @@ std::vector<std::byte> Buckets::read_whole(const Tensor& own, int64_t whole_byte
   for (int64_t begin = 0; begin < bytes.elements(); begin += room) {
     const int64_t count = std::min(room, bytes.elements() - begin);
     const Tensor piece = device::view_of(groups_.received().data, {{shards * count}, bytes.dtype});
-    groups_.gather_for_host(piece, bytes.slice_rows(begin, count));
+    groups_.gather_for_host(view, piece, bytes.slice_rows(begin, count));
     std::vector<std::byte> part(static_cast<size_t>(piece.bytes()));
     groups_.stream().download(part, piece);
     groups_.stream().synchronize();
@@ -250,13 +259,15 @@ std::vector<float> Buckets::read_whole(int bucket, const optim::FlatFloats& own)
     return download_floats(groups_.compute(), own);
   }
   const auto gathered = [&](const Tensor& part) {
-    return part ? read_whole(part, whole * base::size_of(part.dtype)) : std::vector<std::byte>{};
+    return part ? read_whole(view(bucket), part, whole * base::size_of(part.dtype))
+                : std::vector<std::byte>{};
   };
   return floats_of(own.values.dtype, gathered(own.values), gathered(own.low));
 }
 
 size_t Buckets::work_slot(int bucket) const {
-  return static_cast<size_t>(bucket) % reduced_.size();
+  const int slot = buffers_.work_slot[static_cast<size_t>(bucket)];
+  return static_cast<size_t>(slot < 0 ? bucket : slot);
 }
 
 }  // namespace trireme::engine

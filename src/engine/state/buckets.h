@@ -6,6 +6,7 @@
 // code; the plan's residency decides which tensors of a Bucket alias.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -95,9 +96,15 @@ class Buckets {
 
  private:
   // Returns the bytes of all shards; this rank holds `own`.
-  std::vector<std::byte> read_whole(const device::Tensor& own, int64_t whole_bytes);
+  std::vector<std::byte> read_whole(spec::ParamView, const device::Tensor& own,
+                                    int64_t whole_bytes);
   Bucket& at(int bucket) { return buckets_[static_cast<size_t>(bucket)]; }
+  spec::ParamView view(int bucket) const { return key(bucket).view; }
+  // Returns the place of its gather buffer; -1: the rank holds the bucket's parameters whole.
+  int gather_slot(int bucket) const { return buffers_.gather_slot[static_cast<size_t>(bucket)]; }
   size_t work_slot(int bucket) const;
+  // Are its gradients summed in another type than they have?
+  bool is_rounded(int bucket) const { return is_rounded_[static_cast<size_t>(view(bucket))]; }
   void sum_along_tp(int bucket);
   // The share 4 / 5 was measured (bench/overlap.sh).
   bool gathers_in_forward(int bucket) const { return defers_updates_ && bucket < size() * 4 / 5; }
@@ -111,9 +118,11 @@ class Buckets {
   const int hosted_, rounds_;
   const bool defers_updates_;
   std::function<void(int bucket)> update_;
-  std::vector<spec::Fold> folds_;  // by hosted worker
+  // By view, then by hosted worker.
+  std::array<std::vector<spec::Fold>, static_cast<size_t>(spec::ParamView::count)> folds_;
   spec::DataBuffers buffers_;
   device::Tensor rounded_;
+  std::array<bool, static_cast<size_t>(spec::ParamView::count)> is_rounded_{};
   std::vector<device::Tensor> work_, gathered_;
   std::vector<spec::BucketKey> keys_;  // by bucket
   std::vector<Bucket> buckets_;

@@ -15,8 +15,16 @@ using spec::TrafficTable;
 namespace {
 
 std::string text_of(const spec::Sizes& sizes) {
-  return fmt::format("pp = {}, dp = {}, zero = {}, cp = {}, tp = {}", sizes[Axis::pp],
-                     sizes[Axis::dp], sizes[Axis::zero], sizes[Axis::cp], sizes[Axis::tp]);
+  std::string text;
+  const auto add = [&](Axis axis) {
+    text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", spec::name_of(axis), sizes[axis]);
+  };
+  for (const Axis axis : spec::dense_axes) add(axis);
+  if (!spec::has_expert_axes(sizes)) return text;
+  for (const Axis axis : spec::expert_axes) {
+    if (axis != Axis::pp) add(axis);
+  }
+  return text;
 }
 
 }  // namespace
@@ -24,7 +32,6 @@ std::string text_of(const spec::Sizes& sizes) {
 DataGroups::DataGroups(const spec::Plan& plan, comm::Mesh* mesh, device::Device& device,
                        device::Stream& compute)
     : compute_(compute), updates_all_(!plan.zero.optim) {
-  const int ranks = spec::sum_ranks(plan.mesh);
   if (mesh == nullptr) {
     if (plan.mesh == spec::Sizes{}) return;
     throw base::ConfigError(fmt::format(
@@ -44,23 +51,30 @@ DataGroups::DataGroups(const spec::Plan& plan, comm::Mesh* mesh, device::Device&
     options.name = "closing";
     closing_ = world.split(0, spec::closing_rank(plan.mesh, coord_), options);
   }
-  if (ranks == 1) return;
+  if (!spec::sums_with_peers(plan.mesh)) return;
   own_stream_ = device.make_stream("dp");
-  const spec::MeshView view = spec::mesh_view(spec::ParamView::dense);
-  std::vector<Axis> axes = view.replicate;
-  axes.insert(axes.end(), view.shard.begin(), view.shard.end());
-  options.name = "data";
-  const std::vector<int> members = comm::members(plan.mesh, world.rank(), axes);
-  data_ = world.split(members.front(), spec::reduced_place(plan.mesh, coord_), options);
-  if (view.replicas(plan.mesh) > 1) {
-    copies_ = &mesh->along(view.replicate, comm::Channel::data);
-  }
-  if (view.shards(plan.mesh) > 1) shards_ = &mesh->along(view.shard, comm::Channel::data);
+  for (const View view : {View::dense, View::expert}) make_groups(plan, *mesh, view);
+}
 
-  order_.leaves = spec::leaves(plan);
-  for (const int member : data_->world_ranks()) {
-    const spec::Range held = spec::leaves_of(plan, comm::coord_of(plan.mesh, member));
-    order_.parts.push_back(spec::tree_cover(order_.leaves, held));
+void DataGroups::make_groups(const spec::Plan& plan, comm::Mesh& mesh, View view) {
+  if (spec::sum_ranks(plan.mesh, view) == 1) return;
+  comm::Communicator& world = mesh.world();
+  comm::Communicator::Options options = world.options();
+  options.name = view == View::dense ? "data" : "data of experts";
+  const spec::MeshView& along = spec::mesh_view(view);
+  std::vector<Axis> axes = along.replicate;
+  axes.insert(axes.end(), along.shard.begin(), along.shard.end());
+  const std::vector<int> members = comm::members(plan.mesh, world.rank(), axes);
+  Groups& groups = of(view);
+  groups.data = world.split(members.front(), spec::reduced_place(plan.mesh, coord_, view), options);
+  if (along.replicas(plan.mesh) > 1) {
+    groups.copies = &mesh.along(along.replicate, comm::Channel::data);
+  }
+  if (along.shards(plan.mesh) > 1) groups.shards = &mesh.along(along.shard, comm::Channel::data);
+  groups.order.leaves = spec::leaves(plan, view);
+  for (const int member : groups.data->world_ranks()) {
+    const spec::Range held = spec::leaves_of(plan, spec::coord_of(plan.mesh, member), view);
+    groups.order.parts.push_back(spec::tree_cover(groups.order.leaves, held));
   }
 }
 
@@ -76,64 +90,70 @@ void DataGroups::before_compute() {
   if (own_stream_) compute_.wait(own_stream_->record());
 }
 
-void DataGroups::reduce(device::Tensor out, std::span<const device::ConstTensor> parts) {
-  counted(&TrafficTable::reduce_grads, data_.get(),
-          [&](comm::Communicator& group) { group.reduce_scatter(stream(), out, parts, order_); });
+void DataGroups::reduce(View view, device::Tensor out, std::span<const device::ConstTensor> parts) {
+  TRIREME_CHECK(has_peers(view), "a sum without peers");
+  counted(&TrafficTable::reduce_grads, of(view).data.get(), [&](comm::Communicator& group) {
+    group.reduce_scatter(stream(), out, parts, of(view).order);
+  });
 }
 
-void DataGroups::gather_grads(device::Tensor out, device::ConstTensor own) {
-  comm::Communicator* group = updates_all_ ? data_.get() : copies_;
-  if (group == nullptr) return;
-  counted(&TrafficTable::gather_grads, group,
-          [&](comm::Communicator& g) { g.all_gather(stream(), out, own); });
+void DataGroups::gather_grads(View view, device::Tensor out, device::ConstTensor own) {
+  counted(&TrafficTable::gather_grads, updaters(view),
+          [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
 }
 
-void DataGroups::gather_params(device::Tensor out, device::ConstTensor own) {
-  counted(&TrafficTable::gather_params, shards_,
+void DataGroups::gather_params(View view, device::Tensor out, device::ConstTensor own) {
+  counted(&TrafficTable::gather_params, of(view).shards,
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
 }
 
 void DataGroups::gather_step_sums(device::Tensor out, device::ConstTensor own) {
+  TRIREME_CHECK(closes_with_peers(), "step sums without peers");
   counted(&TrafficTable::step_sums, closing_.get(),
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
 }
 
 void DataGroups::gather_updates(device::Tensor out, device::ConstTensor own) {
-  counted(&TrafficTable::updates, shards_,
+  TRIREME_CHECK(dense().shards != nullptr, "a gather of updates without peers");
+  counted(&TrafficTable::updates, dense().shards,
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
 }
 
 void DataGroups::broadcast_update(device::Tensor inout, int from) {
-  counted(&TrafficTable::updates, data_.get(),
+  TRIREME_CHECK(has_peers(View::dense), "a broadcast without peers");
+  counted(&TrafficTable::updates, dense().data.get(),
           [&](comm::Communicator& group) { group.broadcast(stream(), inout, from); });
 }
 
-void DataGroups::max_state(device::Tensor inout) {
-  if (!has_peers()) return;
+void DataGroups::reduce_state(device::Tensor inout, comm::Reduce how) {
+  if (!has_peers(View::dense)) return;
   after_compute();
-  counted(&TrafficTable::layer_state, data_.get(),
-          [&](comm::Communicator& group) { group.all_reduce(stream(), inout, comm::Reduce::max); });
+  counted(&TrafficTable::layer_state, dense().data.get(),
+          [&](comm::Communicator& group) { group.all_reduce(stream(), inout, how); });
   before_compute();
 }
 
-void DataGroups::gather_grads_for_host(device::Tensor out, device::ConstTensor own) {
-  counted(&TrafficTable::other, updates_all_ ? data_.get() : copies_,
+void DataGroups::gather_grads_for_host(View view, device::Tensor out, device::ConstTensor own) {
+  counted(&TrafficTable::other, updaters(view),
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
 }
 
-void DataGroups::gather_for_host(device::Tensor out, device::ConstTensor own) {
-  counted(&TrafficTable::other, shards_,
+void DataGroups::gather_for_host(View view, device::Tensor out, device::ConstTensor own) {
+  TRIREME_CHECK(of(view).shards != nullptr, "a gather of shards without peers");
+  counted(&TrafficTable::other, of(view).shards,
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
 }
 
 void DataGroups::set_received(device::Tensor buffer) {
   received_ = buffer;
-  data_->set_buffer(buffer);
+  for (const Groups& groups : views_) {
+    if (groups.data) groups.data->set_buffer(buffer);
+  }
 }
 
 void DataGroups::counted(int64_t TrafficTable::*kind, comm::Communicator* group,
                          const std::function<void(comm::Communicator&)>& call) {
-  TRIREME_CHECK(group != nullptr, "a collective without peers");
+  if (group == nullptr) return;
   const int64_t before = group->traffic().bytes;
   call(*group);
   traffic_.*kind += group->traffic().bytes - before;

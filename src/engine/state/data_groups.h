@@ -3,12 +3,13 @@
 // of their collectives, beside the compute stream. With one rank nothing is sent, and the stream is
 // the compute stream itself.
 //
-// The data group (all axes of the mesh view) is ordered by spec::reduced_place, shards slow and
-// copies fast, so that its rank r reduces the r-th part of a bucket, and the parts of the copies of
-// a shard lie side by side in it. comm::SumOrder maps ranks to the leaves that they have
-// (spec::leaves_of).
+// Every view of the mesh (spec/parallel/mesh_view.h) has its own groups. The data group (all axes
+// of the view) is ordered by spec::reduced_place, shards slow and copies fast, so that its rank r
+// reduces the r-th part of a bucket, and the parts of the copies of a shard lie side by side in it.
+// comm::SumOrder maps ranks to the leaves that they have (spec::leaves_of).
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <span>
@@ -27,7 +28,11 @@ class DataGroups {
   // plan's.
   DataGroups(const spec::Plan&, comm::Mesh*, device::Device&, device::Stream& compute);
 
-  bool has_peers() const { return data_ != nullptr; }
+  using View = spec::ParamView;
+
+  // Are gradients of this view, or of any, summed over several ranks?
+  bool has_peers(View view) const { return of(view).data != nullptr; }
+  bool has_peers() const { return own_stream_ != nullptr; }
   // Does closing a step need other ranks, along the data axes, tp or pp?
   bool closes_with_peers() const { return closing_ != nullptr; }
   const spec::Coord& coord() const { return coord_; }
@@ -39,27 +44,29 @@ class DataGroups {
   void after_compute();                       // stream() waits for all work on compute
   void before_compute();                      // compute waits for all work on stream()
 
-  // ---- on stream(). REQUIRES: has_peers(); for step sums closes_with_peers()
+  // ---- on stream(). REQUIRES, for sums and gathers of updates: has_peers(view); for step sums
+  // closes_with_peers()
   // out = this rank's part of the sum over all workers; `parts` are this rank's nodes of the sum
   // tree.
-  void reduce(device::Tensor out, std::span<const device::ConstTensor> parts);
+  void reduce(View, device::Tensor out, std::span<const device::ConstTensor> parts);
   // Gathers the sums of all ranks that update the same parameters; `own` is this rank's part of
-  // `out`.
-  void gather_grads(device::Tensor out, device::ConstTensor own);
-  // Gathers the shards.
-  void gather_params(device::Tensor out, device::ConstTensor own);
+  // `out`. Does nothing if there are no others.
+  void gather_grads(View, device::Tensor out, device::ConstTensor own);
+  // Gathers the shards. Does nothing if there is one.
+  void gather_params(View, device::Tensor out, device::ConstTensor own);
   void gather_step_sums(device::Tensor out, device::ConstTensor own);
-  // ---- of matrices that one rank updates for others
-  int place() const { return data_ ? data_->rank() : 0; }  // in the data group
+  // ---- of matrices that one rank updates for others; they are in dense buckets
+  int place() const { return dense().data ? dense().data->rank() : 0; }  // in the data group
   // Gathers over the ranks that share the state; `own` is this rank's part of `out`.
   void gather_updates(device::Tensor out, device::ConstTensor own);
   // Sends `inout` of the rank with this place to all of the data group.
   void broadcast_update(device::Tensor inout, int from);
-  // inout (f32) = maximum over the data group, ordered with compute; does nothing without peers.
-  void max_state(device::Tensor inout);
+  // inout (f32) = maximum or sum over the ranks of the dense view, ordered with compute; does
+  // nothing without others.
+  void reduce_state(device::Tensor inout, comm::Reduce);
   // The same as gather_grads() and gather_params(), for reads by name: counted as other traffic.
-  void gather_grads_for_host(device::Tensor out, device::ConstTensor own);
-  void gather_for_host(device::Tensor out, device::ConstTensor own);
+  void gather_grads_for_host(View, device::Tensor out, device::ConstTensor own);
+  void gather_for_host(View, device::Tensor out, device::ConstTensor own);
 
   // Memory for parts of sums that other ranks send. Not owned.
   void set_received(device::Tensor);
@@ -69,19 +76,32 @@ class DataGroups {
   const spec::TrafficTable& traffic() const { return traffic_; }
 
  private:
-  void counted(int64_t spec::TrafficTable::*kind, comm::Communicator*,
+  // The groups of one view; null: this rank is alone.
+  struct Groups {
+    std::unique_ptr<comm::Communicator> data;
+    comm::Communicator* copies = nullptr;  // ranks with the same shard
+    comm::Communicator* shards = nullptr;  // ranks with different shards
+    comm::SumOrder order;
+  };
+  const Groups& of(View view) const { return views_[static_cast<size_t>(view)]; }
+  Groups& of(View view) { return views_[static_cast<size_t>(view)]; }
+  const Groups& dense() const { return of(View::dense); }
+  void make_groups(const spec::Plan&, comm::Mesh&, View);
+  // The ranks that update the same parameters; null: this rank is alone.
+  comm::Communicator* updaters(View view) {
+    return updates_all_ ? of(view).data.get() : of(view).copies;
+  }
+  // Calls nothing if `group` is null.
+  void counted(int64_t spec::TrafficTable::*kind, comm::Communicator* group,
                const std::function<void(comm::Communicator&)>& call);
 
   device::Stream& compute_;
   spec::Coord coord_;
   std::unique_ptr<comm::Communicator> closing_;  // null: a world of one rank
-  std::unique_ptr<comm::Communicator> data_;     // null: one data rank
+  std::array<Groups, static_cast<size_t>(View::count)> views_;
   // Declared after the communicators, which its queued work uses: its destructor drains the queue.
-  std::unique_ptr<device::Stream> own_stream_;
-  comm::Communicator* copies_ = nullptr;  // ranks with the same shard; null: there is one
-  comm::Communicator* shards_ = nullptr;  // ranks with different shards
-  bool updates_all_ = false;              // every rank updates all parameters
-  comm::SumOrder order_;
+  std::unique_ptr<device::Stream> own_stream_;  // null: no view has peers
+  bool updates_all_ = false;                    // every rank updates all parameters
   device::Tensor received_;
   spec::TrafficTable traffic_;
 };

@@ -81,4 +81,26 @@ std::vector<float> floats_of(base::DType dtype, std::span<const std::byte> value
   return floats;
 }
 
+std::vector<float> gather_for_host(comm::Communicator& group, device::Stream& stream,
+                                   const device::Tensor& buffer, std::span<const float> own) {
+  const auto elements = static_cast<int64_t>(own.size());
+  std::vector<float> all(own.size() * static_cast<size_t>(group.size()));
+  // In pieces that fit into the buffer, because nothing may be allocated.
+  const int64_t room = buffer.bytes() / static_cast<int64_t>(sizeof(float)) / group.size();
+  for (int64_t begin = 0; begin < elements; begin += room) {
+    const int64_t count = std::min(room, elements - begin);
+    const device::Tensor piece =
+        device::view_of(buffer.data, {{group.size() * count}, base::DType::f32});
+    const device::Tensor mine = piece.slice_rows(group.rank() * count, count);
+    upload_floats(stream, {mine},
+                  own.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)));
+    group.all_gather(stream, piece, mine);
+    const std::vector<float> values = download_floats(stream, {piece});
+    for (int64_t r = 0; r < group.size(); ++r) {
+      std::copy_n(values.begin() + r * count, count, all.begin() + r * elements + begin);
+    }
+  }
+  return all;
+}
+
 }  // namespace trireme::engine

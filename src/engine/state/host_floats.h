@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "device/device.h"
 #include "optim/flat_floats.h"
 
@@ -19,5 +20,10 @@ void upload_floats(device::Stream&, const optim::FlatFloats& to, std::span<const
 // `low` are the high and low parts of split fp32 values.
 std::vector<float> floats_of(base::DType, std::span<const std::byte> values,
                              std::span<const std::byte> low);
+
+// Returns the floats `own` of every rank of the group, one after the other, sent through `buffer`.
+// Waits for the device. REQUIRES: several ranks.
+std::vector<float> gather_for_host(comm::Communicator&, device::Stream&,
+                                   const device::Tensor& buffer, std::span<const float> own);
 
 }  // namespace trireme::engine

@@ -57,7 +57,7 @@ void MuonUpdate::update(int index) {
                                    .momentum = options_.momentum,
                                    .nesterov = options_.nesterov});
   }
-  if (spec::state_shards(parts_.plan) > 1) {
+  if (spec::state_shards(parts_.plan, bucket.layout().view) > 1) {
     groups.after_compute();
     groups.gather_updates(u, part(u, 0, updated));
     groups.before_compute();
@@ -65,7 +65,7 @@ void MuonUpdate::update(int index) {
   for (size_t i = 0; i < of.matrices.size(); ++i) {
     if (of.owners[i] == groups.place()) compute(of.matrices[i], u, memory);
   }
-  if (groups.has_peers()) {
+  if (groups.has_peers(bucket.layout().view)) {
     groups.after_compute();
     for (size_t i = 0; i < of.matrices.size(); ++i) {
       const spec::MuonMatrix& matrix = of.matrices[i];

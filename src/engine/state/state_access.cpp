@@ -17,6 +17,35 @@ namespace {
 
 namespace ops = kernels::ops;
 
+// A piece of a parameter as `count` boxes of [rows, cols], one after the other in the holder's
+// part. In the row-major whole parameter the first begins at element `first`; rows are `width`,
+// boxes `stride` elements apart.
+struct Matrices {
+  int64_t count = 1, rows = 1, cols = 0;
+  int64_t first = 0, width = 0, stride = 0;
+};
+
+Matrices matrices_of(const spec::ShardSpec& shard, const spec::Piece& piece) {
+  const size_t dims = shard.shape.size();
+  TRIREME_CHECK(dims >= 1 && dims <= 3, "'{}' has {} dimensions", shard.name, dims);
+  Matrices all;
+  all.cols = piece.hi.back() - piece.lo.back();
+  all.width = shard.shape.back();
+  all.first = piece.lo.back();
+  if (dims == 1) return all;
+  all.rows = piece.hi[dims - 2] - piece.lo[dims - 2];
+  all.first += piece.lo[dims - 2] * all.width;
+  if (dims == 2) return all;
+  all.count = piece.hi[0] - piece.lo[0];
+  all.stride = shard.shape[1] * all.width;
+  all.first += piece.lo[0] * all.stride;
+  if (all.rows == shard.shape[1]) {  // adjacent boxes are one
+    all.rows *= all.count;
+    all.count = 1;
+  }
+  return all;
+}
+
 // Fills the flat range `d`, which holds `pieces` of a parameter, with the parameter's initial
 // values.
 void init_param(device::Stream& stream, const spec::Param& param, uint64_t seed,
@@ -27,15 +56,17 @@ void init_param(device::Stream& stream, const spec::Param& param, uint64_t seed,
   }
   const base::RngKey key = base::rng_key(seed, param.shard.name);
   for (const spec::Piece& piece : pieces) {
-    TRIREME_CHECK(piece.lo.size() == 2, "'{}' has random initial values, but is not a matrix",
-                  param.shard.name);
-    const int64_t rows = piece.hi[0] - piece.lo[0], cols = piece.hi[1] - piece.lo[1];
-    const int64_t width = param.shard.shape[1];
-    ops::init_normal(stream, {.d = d.slice_rows(piece.local, rows * cols).reshape({rows, cols}),
-                              .key = key,
-                              .first = static_cast<uint64_t>(piece.lo[0] * width + piece.lo[1]),
-                              .global_row_stride = static_cast<uint64_t>(width),
-                              .std_dev = param.init_std});
+    const Matrices of = matrices_of(param.shard, piece);
+    const int64_t elements = of.rows * of.cols;
+    for (int64_t i = 0; i < of.count; ++i) {
+      ops::init_normal(
+          stream,
+          {.d = d.slice_rows(piece.local + i * elements, elements).reshape({of.rows, of.cols}),
+           .key = key,
+           .first = static_cast<uint64_t>(of.first + i * of.stride),
+           .global_row_stride = static_cast<uint64_t>(of.width),
+           .std_dev = param.init_std});
+    }
   }
 }
 
@@ -43,13 +74,14 @@ void init_param(device::Stream& stream, const spec::Param& param, uint64_t seed,
 // every piece of a parameter.
 void for_each_row(const spec::ShardSpec& shard, const std::vector<spec::Piece>& pieces,
                   const std::function<void(int64_t whole, int64_t held, int64_t count)>& row) {
-  const int64_t width = shard.shape.back();
   for (const spec::Piece& piece : pieces) {
-    const int64_t count = piece.hi.back() - piece.lo.back();
-    const bool is_matrix = piece.lo.size() == 2;
-    const int64_t first = is_matrix ? piece.lo[0] : 0, last = is_matrix ? piece.hi[0] : 1;
-    for (int64_t r = first; r < last; ++r) {
-      row(r * width + piece.lo.back(), piece.local + (r - first) * count, count);
+    const Matrices of = matrices_of(shard, piece);
+    int64_t held = piece.local;
+    for (int64_t i = 0; i < of.count; ++i) {
+      for (int64_t r = 0; r < of.rows; ++r) {
+        row(of.first + i * of.stride + r * of.width, held, of.cols);
+        held += of.cols;
+      }
     }
   }
 }
@@ -74,6 +106,7 @@ StateAccess::StateAccess(const Parts& parts)
       compute_(parts.compute),
       groups_(parts.groups),
       tensor_(parts.tensor),
+      experts_(parts.experts),
       pipe_(parts.pipe),
       buckets_(parts.buckets),
       state_(parts.state),
@@ -185,16 +218,20 @@ std::vector<float> StateAccess::read(const Located& at, const optim::FlatFloats&
 }
 
 std::vector<float> StateAccess::assemble(const spec::Param& param, std::span<const float> own) {
+  const bool is_expert = param.view == spec::ParamView::expert;
   const bool is_cut = !param.shard.cuts.empty();
-  const int ranks = is_cut ? tensor_.ranks() : 1;
+  const int ranks = !is_cut ? 1 : is_expert ? experts_.ranks() : tensor_.ranks();
   std::vector<float> gathered;
-  if (ranks > 1) gathered = tensor_.gather_for_host(own);
+  if (ranks > 1) {
+    gathered = is_expert ? experts_.gather_for_host(own) : tensor_.gather_for_host(own);
+  }
   const std::span<const float> parts = ranks > 1 ? std::span<const float>(gathered) : own;
   const auto part_elements = static_cast<int64_t>(own.size());
   std::vector<float> values(static_cast<size_t>(elements_of(param.shard)));
   for (int r = 0; r < ranks; ++r) {
     spec::Coord coord = groups_.coord();
-    if (ranks > 1) coord[spec::Axis::tp] = r;
+    if (ranks > 1 && is_expert) coord = experts_.coord_of(r, coord);
+    if (ranks > 1 && !is_expert) coord[spec::Axis::tp] = r;
     for_each_row(param.shard, spec::pieces(param.shard, plan_.mesh, coord, {0, part_elements}),
                  [&](int64_t whole, int64_t held, int64_t n) {
                    std::copy_n(parts.begin() + r * part_elements + held, n, values.begin() + whole);
@@ -242,7 +279,8 @@ std::vector<StateAccess::StateRange> StateAccess::state() {
   std::vector<StateRange> all;
   for (int b = 0; b < buckets_.size(); ++b) {
     for (const TrainState::Part& part : state_.parts(b)) {
-      all.push_back({buckets_.key(b).layer, part.tensor, part.range, part.floats});
+      all.push_back(
+          {buckets_.key(b).layer, buckets_.key(b).view, part.tensor, part.range, part.floats});
     }
   }
   return all;

@@ -12,6 +12,7 @@
 #include "device/device.h"
 #include "engine/state/buckets.h"
 #include "engine/state/data_groups.h"
+#include "engine/state/expert_group.h"
 #include "engine/state/tensor_group.h"
 #include "engine/state/train_state.h"
 #include "engine/step/pipe.h"
@@ -30,6 +31,7 @@ class StateAccess {
     device::Stream& compute;
     DataGroups& groups;
     TensorGroup& tensor;
+    ExpertGroup& experts;
     Pipe& pipe;
     Buckets& buckets;
     TrainState& state;          // empty in inference
@@ -57,7 +59,8 @@ class StateAccess {
   // ---- state: everything besides the batch that the next step depends on
   // This rank's part of one tensor of one layer (spec/state/state.h).
   struct StateRange {
-    int layer = 0;  // of the model
+    int layer = 0;                                  // of the model
+    spec::ParamView view = spec::ParamView::dense;  // of the bucket
     spec::StateTensor tensor;
     spec::Range range;         // elements of the bucket; of an own tensor: of its flat form
     optim::FlatFloats floats;  // a view of the range
@@ -93,7 +96,8 @@ class StateAccess {
   // Returns the whole parameter on every rank. `own` is this rank's part of the bucket; empty if
   // another pp rank has the parameter.
   std::vector<float> read(const Located&, const optim::FlatFloats& own);
-  // Returns the whole parameter from the parts of this rank and its peers along tp. Collective.
+  // Returns the whole parameter from the parts of this rank and its peers along tp, or along ep and
+  // etp. Collective.
   std::vector<float> assemble(const spec::Param&, std::span<const float> own);
 
   const spec::ModelSpec& model_;
@@ -101,6 +105,7 @@ class StateAccess {
   device::Stream& compute_;
   DataGroups& groups_;
   TensorGroup& tensor_;
+  ExpertGroup& experts_;
   Pipe& pipe_;
   Buckets& buckets_;
   TrainState& state_;

@@ -26,30 +26,14 @@ void TensorGroup::gather_update(device::Tensor out, device::ConstTensor own) {
   count(&TrafficTable::updates);
 }
 
-void TensorGroup::max_state(device::Tensor inout) {
+void TensorGroup::reduce_state(device::Tensor inout, comm::Reduce how) {
   if (group_ == nullptr) return;
-  group_->all_reduce(compute_, inout, comm::Reduce::max);
+  group_->all_reduce(compute_, inout, how);
   count(&TrafficTable::layer_state);
 }
 
 std::vector<float> TensorGroup::gather_for_host(std::span<const float> own) {
-  const auto elements = static_cast<int64_t>(own.size());
-  std::vector<float> all(own.size() * static_cast<size_t>(ranks()));
-  // In pieces that fit into the buffer, because nothing may be allocated.
-  const int64_t room = buffer_.bytes() / static_cast<int64_t>(sizeof(float)) / ranks();
-  for (int64_t begin = 0; begin < elements; begin += room) {
-    const int64_t count = std::min(room, elements - begin);
-    const device::Tensor piece =
-        device::view_of(buffer_.data, {{ranks() * count}, base::DType::f32});
-    const device::Tensor mine = piece.slice_rows(group_->rank() * count, count);
-    upload_floats(compute_, {mine},
-                  own.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)));
-    group_->all_gather(compute_, piece, mine);
-    const std::vector<float> values = download_floats(compute_, {piece});
-    for (int64_t r = 0; r < ranks(); ++r) {
-      std::copy_n(values.begin() + r * count, count, all.begin() + r * elements + begin);
-    }
-  }
+  std::vector<float> all = engine::gather_for_host(*group_, compute_, buffer_, own);
   count(&TrafficTable::other);
   return all;
 }

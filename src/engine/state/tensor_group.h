@@ -29,8 +29,8 @@ class TensorGroup {
   void sum_grads(device::Tensor inout);
   // Gathers the parts of a matrix, one after the other. REQUIRES: several ranks.
   void gather_update(device::Tensor out, device::ConstTensor own);
-  // inout (f32) = maximum over ranks. Does nothing on one rank.
-  void max_state(device::Tensor inout);
+  // inout (f32) = maximum or sum over ranks. Does nothing on one rank.
+  void reduce_state(device::Tensor inout, comm::Reduce);
   // Returns the floats `own` of every rank, one after the other. Sends them through the buffer;
   // waits for the device.
   std::vector<float> gather_for_host(std::span<const float> own);

@@ -97,9 +97,12 @@ void TrainState::reduce_own() {
     for (const spec::StateTensor& tensor_spec : state.list) {
       if (!tensor_spec.is_own()) continue;
       const device::Tensor values = state.own[own++];
-      if (tensor_spec.reduction != spec::StateReduction::max) continue;
-      if (!spec::is_cut_along_tp(tensor_spec)) tensor_.max_state(values);
-      groups_.max_state(values);
+      if (tensor_spec.reduction == spec::StateReduction::none) continue;
+      const bool is_max = tensor_spec.reduction == spec::StateReduction::max;
+      const comm::Reduce how = is_max ? comm::Reduce::max : comm::Reduce::sum;
+      const bool is_along_tp = is_max || tensor_.sequence_parallel();
+      if (is_along_tp && !spec::is_cut_along_tp(tensor_spec)) tensor_.reduce_state(values, how);
+      groups_.reduce_state(values, how);
     }
   }
 }

@@ -26,8 +26,9 @@ Stage::Stage(const spec::ModelSpec& model, const spec::Plan& plan, int stage, in
   recompute_ = {plan.recompute.begin() + range.first, plan.recompute.begin() + range.last};
   for (int layer = range.first; layer < range.last; ++layer) {
     const spec::LayerSpec& spec = model.layers[static_cast<size_t>(layer)];
-    layers_.push_back(nn::make_layer(spec, shape_, backend,
-                                     {shared.tensor.boundary(), shared.context.boundary()}));
+    layers_.push_back(nn::make_layer(
+        spec, shape_, backend,
+        {shared.tensor.boundary(), shared.context.boundary(), shared.experts.boundary()}));
     names_.push_back(spec::name_of_layer(model, layer));
     phases_.push_back(layers_.back()->phases());
   }
@@ -104,7 +105,7 @@ void Stage::end(const Progress& progress) {
   }
 }
 
-void Stage::run_step(const Step& step, const Progress& progress) {
+void Stage::run_step(const Step& step, Progress& progress) {
   const Task& task = progress.task;
   const bool is_bucket_step = step.kind == Kind::gather || step.kind == Kind::release ||
                               step.kind == Kind::zero || step.kind == Kind::reduce;
@@ -146,6 +147,9 @@ void Stage::run_step(const Step& step, const Progress& progress) {
   shared_.context.count(task.evaluates ? &spec::TrafficTable::other
                         : is_backward  ? &spec::TrafficTable::cp_backward
                                        : &spec::TrafficTable::cp_forward);
+  shared_.experts.count(task.evaluates ? &spec::TrafficTable::other
+                        : is_backward  ? &spec::TrafficTable::ep_backward
+                                       : &spec::TrafficTable::ep_forward);
   shared_.stash.count_taken(index_, step.layer, task.microbatch, is_backward);
 }
 
@@ -192,7 +196,7 @@ void Stage::finish(const Step& step, int microbatch) {
   }
 }
 
-nn::Pass Stage::make_pass(const Progress& progress, int layer, nn::Stash& stash, bool is_backward) {
+nn::Pass Stage::make_pass(Progress& progress, int layer, nn::Stash& stash, bool is_backward) {
   const Task& task = progress.task;
   nn::Pass pass{
       .stream = shared_.compute,
@@ -205,6 +209,7 @@ nn::Pass Stage::make_pass(const Progress& progress, int layer, nn::Stash& stash,
       .writes = task.writes,
       .writes_in_b = task.begins,
       .evaluating = task.evaluates,
+      .arrival = &progress.arrival,
       .tokens = task.batch.tokens,
       .labels = task.batch.labels,
       .positions = task.batch.positions,

@@ -49,6 +49,7 @@ Tensors allocate(device::Device& device, Mem mem, std::span<const TensorSpec> sp
 TensorSpec spec_of(const spec::Param& param) {
   const std::vector<int64_t>& shape = param.shard.shape;
   if (shape.empty()) return {};
+  if (shape.size() == 3) return {{shape[0], shape[1], shape[2]}, DType::f32};
   return {shape.size() == 2 ? base::Shape{shape[0], shape[1]} : base::Shape{shape[0]}, DType::f32};
 }
 
@@ -117,12 +118,9 @@ class Forward {
 
   void read_rows(const spec::Param& param, int64_t first, Tensor to) {
     compute_->synchronize();  // no queued work reads the old contents of `to`
-    const bool is_matrix = param.shard.shape.size() == 2;
-    spec::Piece box{{first}, {first + to.rows()}, 0};
-    if (is_matrix) {
-      box.lo.push_back(0);
-      box.hi.push_back(param.shard.shape[1]);
-    }
+    spec::Piece box{std::vector<int64_t>(param.shard.shape.size()), param.shard.shape, 0};
+    box.lo[0] = first;
+    box.hi[0] = first + to.rows();
     read_(param.shard.name, box,
           {reinterpret_cast<float*>(to.data), static_cast<size_t>(to.elements())});
   }

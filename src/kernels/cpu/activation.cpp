@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = silu(gate) up, silu(x) = x sigmoid(x);  y = gelu(x).
+// y = silu(gate) up, silu(x) = x sigmoid(x);  y = gelu(x);  limits.
 #include "kernels/cpu/segment.h"
 #include "kernels/cpu/table_ops.h"
 #include "kernels/cpu/vector_math.h"
@@ -66,6 +66,30 @@ void gelu_forward(Stream& stream, const GeluForwardArgs& args) {
       float* y = place_for(a.y, s, ys);
 #pragma omp simd
       for (int64_t i = 0; i < s.count; ++i) y[i] = gelu_of(x[i]);
+      store(a.y, s, y);
+    });
+  });
+}
+
+void clamp(Stream& stream, const ClampArgs& args) {
+  run_on(stream, args, [](base::ThreadPool& pool, const ClampArgs& a) {
+    const float limit = a.limit;
+    const bool is_flat = !a.dy || a.dy.is_contiguous();
+    const Extent extent = is_flat ? common_extent(a.x, a.y) : Extent{a.x.rows(), a.x.cols()};
+    for_each_segment(pool, extent, [&](const Segment& s) {
+      SegmentBuffer xs, dys, ys;
+      const float* x = values_of(a.x, s, xs);
+      float* y = place_for(a.y, s, ys);
+      if (a.dy) {
+        const float* dy = values_of(a.dy, s, dys);
+        for (int64_t i = 0; i < s.count; ++i) {
+          y[i] = x[i] >= -limit && x[i] <= limit ? dy[i] : 0.0F;
+        }
+      } else {
+        for (int64_t i = 0; i < s.count; ++i) {
+          y[i] = x[i] < -limit ? -limit : x[i] > limit ? limit : x[i];
+        }
+      }
       store(a.y, s, y);
     });
   });

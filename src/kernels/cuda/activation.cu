@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = silu(gate) up;  dgate = dy up silu'(gate), dup = dy silu(gate);  y = gelu(x).
+// y = silu(gate) up;  dgate = dy up silu'(gate), dup = dy silu(gate);  y = gelu(x);  limits.
 // Element by element, bound by memory: 6, 10 (12 with y) and 4 bytes an element of y in bf16. A
 // thread moves 16 bytes of each operand; blockIdx.x is the row.
 #include "kernels/cuda/activation.cuh"
@@ -61,6 +61,29 @@ __global__ void __launch_bounds__(max_threads) gelu_forward_kernel(InRows x, Out
   load_values(x.row<T>(t) + c, values);
 #pragma unroll
   for (int j = 0; j < W; ++j) values[j] = gelu(values[j]);
+  store_values(y.row<T>(t) + c, values);
+}
+
+// With dy y is the gradient: dy where x is within the limits.
+template <typename T, int W>
+__global__ void __launch_bounds__(max_threads)
+    clamp_kernel(InRows x, InRows dy, OutRows y, int64_t F, float limit) {
+  const int64_t t = blockIdx.x, c = first_column<W>();
+  if (c >= F) return;
+  float values[W], grads[W];
+  load_values(x.row<T>(t) + c, values);
+  if (dy.data != nullptr) {
+    load_values(dy.row<T>(t) + c, grads);
+#pragma unroll
+    for (int j = 0; j < W; ++j) {
+      values[j] = values[j] >= -limit && values[j] <= limit ? grads[j] : 0.0F;
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < W; ++j) {
+      values[j] = values[j] < -limit ? -limit : values[j] > limit ? limit : values[j];
+    }
+  }
   store_values(y.row<T>(t) + c, values);
 }
 
@@ -138,6 +161,27 @@ void gelu_forward(Stream& stream, const GeluForwardArgs& args) {
     }
   });
   check_launch("gelu_forward");
+}
+
+void clamp(Stream& stream, const ClampArgs& args) {
+  const int64_t T = args.x.rows(), F = args.x.cols();
+  if (T == 0 || F == 0) return;
+  const cudaStream_t handle = device::cuda_stream(stream).handle();
+  const InRows x = in_rows(args.x), dy = in_rows(args.dy);
+  const OutRows y = out_rows(args.y);
+  with_real_type(args.x.dtype, [&](auto* type) {
+    using E = std::remove_pointer_t<decltype(type)>;
+    constexpr int W = Vec<E>::width;
+    if (is_vectorisable(args.x) && is_vectorisable(args.y) &&
+        (!args.dy || is_vectorisable(args.dy))) {
+      const Cover c = cover(T, F, W);
+      clamp_kernel<E, W><<<c.grid, c.block, 0, handle>>>(x, dy, y, F, args.limit);
+    } else {
+      const Cover c = cover(T, F, 1);
+      clamp_kernel<E, 1><<<c.grid, c.block, 0, handle>>>(x, dy, y, F, args.limit);
+    }
+  });
+  check_launch("clamp");
 }
 
 }  // namespace trireme::kernels::cuda

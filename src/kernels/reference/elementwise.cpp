@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = silu(gate) up and its gradient; y = gelu(x).
+// y = silu(gate) up and its gradient; y = gelu(x); limits and their gradient.
 #include "kernels/reference/activation.h"
 #include "kernels/reference/matrix.h"
 #include "kernels/reference/table_ops.h"
@@ -45,6 +45,22 @@ void gelu_forward(Stream& stream, const GeluForwardArgs& args) {
     Matrix y = read(args.x);
     for (double& value : y.values) value = gelu(value);
     write(args.y, y);
+  });
+}
+
+void clamp(Stream& stream, const ClampArgs& args) {
+  run_on(stream, [args] {
+    Matrix x = read(args.x), dy = args.dy ? read(args.dy) : Matrix(0, 0);
+    const double limit = args.limit;
+    for (size_t i = 0; i < x.values.size(); ++i) {
+      double& value = x.values[i];
+      if (args.dy) {
+        value = value >= -limit && value <= limit ? dy.values[i] : 0;
+      } else {
+        value = value < -limit ? -limit : value > limit ? limit : value;
+      }
+    }
+    write(args.y, x);
   });
 }
 

@@ -72,6 +72,7 @@ void backward(const RouterBackwardArgs& a) {
       const int32_t row = place[t * K + k];
       g[static_cast<size_t>(k)] = row < 0 ? 0 : row_grads(row);
     }
+    const bool has_terms = a.labels && reinterpret_cast<const int32_t*>(a.labels.data)[t] >= 0;
     const float* load = nullptr;
     if (a.load) {
       load = reinterpret_cast<const float*>(a.load.data) + (a.first_row + t) / a.sequence_rows * E;
@@ -80,9 +81,9 @@ void backward(const RouterBackwardArgs& a) {
                              .z = row_of(logits, t),
                              .choice = choice + t * K,
                              .g = g.data(),
-                             .load = load,
-                             .aux_scale = static_cast<double>(a.aux_scale),
-                             .z_scale = static_cast<double>(a.z_scale)},
+                             .load = has_terms ? load : nullptr,
+                             .aux_scale = has_terms ? static_cast<double>(a.aux_scale) : 0,
+                             .z_scale = has_terms ? static_cast<double>(a.z_scale) : 0},
                             p.data(), dlogits.values.data() + t * E);
   }
   write(a.dlogits, dlogits);
@@ -112,6 +113,22 @@ void router_bias(Stream& stream, const RouterBiasArgs& args) {
       bias(e) += static_cast<double>(bias_step(args.rate, mean, found));
     }
     write(args.bias, bias);
+  });
+}
+
+void router_overflow(Stream& stream, const RouterOverflowArgs& args) {
+  run_on(stream, [args] {
+    auto* sums = reinterpret_cast<StepSums*>(args.sums.data);
+    const auto* stats = reinterpret_cast<const float*>(args.stats.data);
+    sums->overflow += static_cast<int64_t>(stats[RouterStats{args.experts}.overflow()]);
+  });
+}
+
+void router_fill(Stream& stream, const RouterFillArgs& args) {
+  run_on(stream, [args] {
+    const auto* counts = reinterpret_cast<const int32_t*>(args.counts.data);
+    auto* fill = reinterpret_cast<float*>(args.fill.data);
+    *fill = fullest_block(counts, args.counts.rows(), args.blocks, *fill);
   });
 }
 

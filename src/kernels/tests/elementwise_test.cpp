@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
 #include "kernels/ops.h"
@@ -45,6 +46,23 @@ void gelu_forward(const Problem& p, Operands& operands, Stream& stream) {
   ops::gelu_forward(stream, {.x = x, .y = y});
 }
 
+void clamp(const Problem& p, Operands& operands, Stream& stream) {
+  const Shape shape = {p.rows, p.width};
+  const Tensor y = p.in_place ? operands.updated(shape, p.make) : operands.result(shape, p.make);
+  const Tensor x = p.in_place ? y : operands.input(shape, p.make);
+  ops::clamp(stream, {.x = x, .limit = 0.75F, .y = y});
+}
+
+void clamp_gradient(const Problem& p, Operands& operands, Stream& stream) {
+  const Shape shape = {p.rows, p.width};
+  const Tensor x = operands.input(shape, p.make);
+  Make make = p.make;
+  make.gap = p.rows % 3;
+  const Tensor y = p.in_place ? operands.updated(shape, make) : operands.result(shape, make);
+  const Tensor dy = p.in_place ? y : operands.input(shape, make);
+  ops::clamp(stream, {.x = x, .dy = dy, .limit = 0.75F, .y = y});
+}
+
 std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&),
                         const std::vector<int64_t>& row_counts = {1, 3, 33, 129},
                         const std::vector<int64_t>& widths = {1, 7, 65, 200}) {
@@ -72,10 +90,13 @@ TEST(ElementwiseTest, cpu_agrees_with_the_reference) {
   expect_cpu_agrees(cases(swiglu_backward));
   expect_cpu_agrees(cases(swiglu_backward_with_result));
   expect_cpu_agrees(cases(gelu_forward));
+  expect_cpu_agrees(cases(clamp));
+  expect_cpu_agrees(cases(clamp_gradient));
 }
 
 TEST(ElementwiseTest, cuda_agrees_with_the_reference) {
-  for (auto* row : {swiglu_forward, swiglu_backward, swiglu_backward_with_result, gelu_forward}) {
+  for (auto* row : {swiglu_forward, swiglu_backward, swiglu_backward_with_result, gelu_forward,
+                    clamp, clamp_gradient}) {
     expect_cuda_agrees(cases(row));
     expect_cuda_agrees(cases(row, {64, 65}, {8, 1024, 3072, 4100}));
   }
@@ -86,6 +107,27 @@ TEST(ElementwiseTest, bits_do_not_depend_on_threads) {
   expect_bits_do_not_depend_on_threads(cases(swiglu_backward));
   expect_bits_do_not_depend_on_threads(cases(swiglu_backward_with_result));
   expect_bits_do_not_depend_on_threads(cases(gelu_forward));
+}
+
+// The gradient passes at the limits themselves, as in PyTorch.
+TEST(ElementwiseTest, clamp_limits_values_and_their_gradients) {
+  for_each_machine([](Machine& machine) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      Operands operands(1, machine);
+      const Tensor x = operands.input({1, 5}, {.dtype = dtype}, [](int64_t, int64_t c) {
+        return std::array{-3.0, -2.0, 0.5, 2.0, 3.0}[static_cast<size_t>(c)];
+      });
+      const Tensor dy = operands.input(
+          {1, 5}, {.dtype = dtype}, [](int64_t, int64_t c) { return static_cast<double>(c + 1); });
+      const Tensor y = operands.result({1, 5}, {.dtype = dtype});
+      const Tensor dx = operands.result({1, 5}, {.dtype = dtype});
+      ops::clamp(*machine.stream, {.x = x, .limit = 2, .y = y});
+      ops::clamp(*machine.stream, {.x = x, .dy = dy, .limit = 2, .y = dx});
+      machine.stream->synchronize();
+      EXPECT_EQ(values_of(y), (std::vector<double>{-2, -2, 0.5, 2, 2}));
+      EXPECT_EQ(values_of(dx), (std::vector<double>{0, 2, 3, 4, 0}));
+    }
+  });
 }
 
 // In place, with other strides than in the forward.

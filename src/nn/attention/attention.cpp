@@ -2,6 +2,7 @@
 #include "nn/attention/attention.h"
 
 #include "kernels/ops.h"
+#include "nn/attention/rotation.h"
 #include "nn/linear.h"
 
 namespace trireme::nn {
@@ -34,20 +35,21 @@ void Attention::forward(Pass& pass) const {
   }
   if (core_->exchanges_heads()) {
     if (pass.fills(BlockSlot::heads)) {
-      // The rank's rows are only read here, except before q/k norm.
+      // The rank's rows are only read here, unless the backward reads the projection.
       const device::Arena::Mark mark(pass.scratch);
-      const int64_t rows = shape_.tokens, width = spec_.head_dim * (spec_.heads + spec_.kv_heads);
-      const Tensor own =
-          pass.scratch.take({{rows, spec_.qk_norm ? width : spec_.qkv_width()}, pass.x.dtype});
-      const Tensor qkv = spec_.qk_norm ? stash[BlockSlot::qkv] : own;
+      const bool keeps = spec_.keeps_projection();
+      const int64_t width = keeps ? spec_.rotated_width() : spec_.qkv_width();
+      const Tensor own = pass.scratch.take({{shape_.tokens, width}, pass.x.dtype});
+      const Tensor qkv = keeps ? stash[BlockSlot::qkv] : own;
       project(pass, qkv);
-      if (spec_.rope) rotate(pass, qkv, own);
+      if (spec_.rope) rotate(pass, spec_, qkv, own);
       core_->exchange(pass, heads(qkv, own));
     }
   } else {
     if (pass.fills(BlockSlot::qkv)) project(pass, stash[BlockSlot::qkv]);
-    if (spec_.rope && pass.fills(spec_.qk_norm ? BlockSlot::qk : BlockSlot::qkv)) {
-      rotate(pass, stash[BlockSlot::qkv], spec_.qk_norm ? stash[BlockSlot::qk] : Tensor{});
+    const bool keeps = spec_.keeps_projection();
+    if (spec_.rope && pass.fills(keeps ? BlockSlot::qk : BlockSlot::qkv)) {
+      rotate(pass, spec_, stash[BlockSlot::qkv], keeps ? stash[BlockSlot::qk] : Tensor{});
     }
   }
   if (pass.fills(BlockSlot::o)) core_->forward(pass, kept_heads(pass));
@@ -81,7 +83,7 @@ void Attention::backward_input(Pass& pass) const {
         pass, {.dy = dx2_whole, .weight = at(pass.params, BlockParam::out_weight), .dx = dout});
   };
   core_->backward(pass, kept_heads(pass), make_dout, split_heads(dqkv, spec_));
-  if (spec_.rope) rotate_back(pass, dqkv);
+  if (spec_.rope) rotate_back(pass, spec_, dqkv);
   const device::Arena::Mark mark(pass.scratch);
   const Tensor dh1 = pass.scratch.take({{rows, spec_.width}, act});
   tp_.linear_backward_input(
@@ -109,55 +111,21 @@ void Attention::backward_weight(Pass& pass) const {
   weight_product_of_norm(pass, stash[BlockSlot::dqkv], stash[BlockSlot::h1], BlockParam::qkv_weight,
                          BlockParam::qkv_bias);
 }
-void Attention::rotate(Pass& pass, Tensor qkv, Tensor qk) const {
-  const int64_t qk_heads = spec_.heads + spec_.kv_heads;
-  const Tensor raw = qkv.slice_heads(0, qk_heads, spec_.head_dim);
-  const bool norms = spec_.qk_norm;
-  ops::rope_forward(pass.stream, {.x = raw,
-                                  .y = norms ? qk.slice_heads(0, qk_heads, spec_.head_dim) : raw,
-                                  .positions = pass.positions,
-                                  .table = pass.rope_table,
-                                  .q_heads = spec_.heads,
-                                  .q_weight = at(pass.params, BlockParam::q_norm),
-                                  .k_weight = at(pass.params, BlockParam::k_norm),
-                                  .eps = spec_.qk_norm_eps,
-                                  .rstd = norms ? pass.stash[BlockSlot::qk_rstd] : Tensor{}});
-}
-
-void Attention::rotate_back(Pass& pass, Tensor dqkv) const {
-  const device::Arena::Mark mark(pass.scratch);
-  const int64_t qk_heads = spec_.heads + spec_.kv_heads;
-  const Tensor d = dqkv.slice_heads(0, qk_heads, spec_.head_dim);
-  kernels::RopeBackwardArgs args{.dy = d,
-                                 .dx = d,
-                                 .positions = pass.positions,
-                                 .table = pass.rope_table,
-                                 .q_heads = spec_.heads};
-  if (spec_.qk_norm) {
-    args.x = pass.stash[BlockSlot::qkv].slice_heads(0, qk_heads, spec_.head_dim);
-    args.rstd = pass.stash[BlockSlot::qk_rstd];
-    args.q_weight = at(pass.params, BlockParam::q_norm);
-    args.k_weight = at(pass.params, BlockParam::k_norm);
-    args.dq_weight = at(pass.grads, BlockParam::q_norm);
-    args.dk_weight = at(pass.grads, BlockParam::k_norm);
-    args.partials =
-        pass.scratch.take({{spec::norm_partials(dqkv.rows()), 2 * spec_.head_dim}, DType::f32});
-  }
-  ops::rope_backward(pass.stream, args);
-}
 
 Heads Attention::heads(Tensor qkv, Tensor qk) const {
   Heads views = split_heads(qkv, spec_);
-  if (spec_.qk_norm) {
-    views.q = qk.slice_heads(0, spec_.heads, spec_.head_dim);
-    views.k = qk.slice_heads(spec_.heads * spec_.head_dim, spec_.kv_heads, spec_.head_dim);
-  }
+  if (!spec_.keeps_projection()) return views;
+  const int64_t K = spec_.head_dim, H = spec_.heads, G = spec_.kv_heads;
+  views.q = qk.slice_heads(0, H, K);
+  views.k = qk.slice_heads(H * K, G, K);
+  if (spec_.clip_qkv > 0) views.v = qk.slice_heads((H + G) * K, G, K);
   return views;
 }
 
 Heads Attention::kept_heads(Pass& pass) const {
   if (core_->exchanges_heads()) return {};
-  return heads(pass.stash[BlockSlot::qkv], spec_.qk_norm ? pass.stash[BlockSlot::qk] : Tensor{});
+  const bool keeps = spec_.keeps_projection();
+  return heads(pass.stash[BlockSlot::qkv], keeps ? pass.stash[BlockSlot::qk] : Tensor{});
 }
 
 }  // namespace trireme::nn

@@ -21,9 +21,7 @@ class Attention final : public BlockPart {
 
  private:
   void project(Pass&, Tensor qkv) const;
-  void rotate(Pass&, Tensor qkv, Tensor qk) const;  // in place without q/k norm
-  void rotate_back(Pass&, Tensor dqkv) const;
-  // Views of q, k and v after rotation: from `qk` if the block has q/k norm.
+  // Views of q, k and v after rotation: from `qk` as far as the block has it (rotation.h).
   Heads heads(Tensor qkv, Tensor qk) const;
   // The same from slots; empty if ranks exchange heads.
   Heads kept_heads(Pass&) const;

@@ -20,12 +20,13 @@ bool is_product(spec::ContextKind kind) {
 }
 
 double block_seconds(const LayerCost& c) {
-  return c.f + c.f_tp + c.f_cp + c.backward() + c.b_tp + c.b_cp + c.r + c.r_tp;
+  return c.f + c.f_tp + c.f_cp + c.f_ep + c.backward() + c.b_tp + c.b_cp + c.b_ep + c.r + c.r_tp +
+         c.r_ep;
 }
 
 // Returns the key of layouts that get the same kind.
-LayerKey choice_key(const Layout& l) {
-  LayerKey key = layer_key(l);
+LayerKey choice_key(const Job& job, const Layout& l) {
+  LayerKey key = layer_key(job, l);
   key.context_kind = spec::ContextKind::gather;
   key.ulysses = 1;
   return key;
@@ -35,7 +36,8 @@ LayerKey choice_key(const Layout& l) {
 
 ContextChoice::ContextChoice(const Job& job, const std::vector<spec::ContextKind>& kinds,
                              Pricer& pricer)
-    : sizes_(sizes_of(job)),
+    : job_(job),
+      sizes_(sizes_of(job)),
       work_(workload_of(job)),
       kinds_(kinds.empty() ? all_kinds : kinds),
       pricer_(pricer) {}
@@ -61,7 +63,7 @@ std::vector<Layout> ContextChoice::legal_kinds(const Layout& layout) const {
 
 std::vector<Layout> ContextChoice::chosen(const Layout& layout) {
   if (layout.cp == 1) return {layout};
-  const auto [found, is_new] = known_.try_emplace(choice_key(layout));
+  const auto [found, is_new] = known_.try_emplace(choice_key(job_, layout));
   if (is_new) found->second = kinds_of(layout);
   std::vector<Layout> all;
   for (const Kind& kind : found->second) {

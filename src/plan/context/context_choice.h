@@ -14,7 +14,8 @@ namespace trireme::plan {
 
 class ContextChoice {
  public:
-  // `kinds` in the order of preference; empty: all. The pricer must outlive this object.
+  // `kinds` in the order of preference; empty: all. Job and pricer must outlive this
+  // object.
   ContextChoice(const Job&, const std::vector<spec::ContextKind>& kinds, Pricer&);
 
   // Returns the layout with its fastest legal kind, or an earlier one that is as fast within 0.5 %
@@ -34,6 +35,7 @@ class ContextChoice {
 
   std::vector<Kind> kinds_of(const Layout&);
 
+  const Job& job_;
   const spec::ModelSizes sizes_;
   const spec::Workload work_;
   const std::vector<spec::ContextKind> kinds_;

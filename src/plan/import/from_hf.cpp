@@ -45,39 +45,20 @@ int64_t dense_layers_of(const Json& json) {
   return static_cast<int64_t>(found->size());
 }
 
-// Returns the experts of a config, and turns the config into that of the model with an ordinary
-// feed-forward. Absent keys have the defaults of transformers.
-Experts take_experts(Json& json, const std::string& type) {
-  Experts experts;
-  experts.chosen = count_of(json, "num_experts_per_tok",
-                            type == "qwen3_moe"   ? 8
-                            : type == "qwen2_moe" ? 4
-                                                  : 2);
-  if (type == "mixtral") {
-    experts.count = count_of(json, "num_local_experts", 8);
-    experts.ffn = count_of(json, "intermediate_size", 14336);
-    if (!json.contains("num_key_value_heads")) json["num_key_value_heads"] = 8;
-    json["model_type"] = "llama";
-  } else {
-    const bool is_qwen3 = type == "qwen3_moe";
-    experts.count = count_of(json, "num_experts", is_qwen3 ? 128 : 60);
-    experts.ffn = count_of(json, "moe_intermediate_size", is_qwen3 ? 768 : 1408);
-    if (!is_qwen3) experts.shared_ffn = count_of(json, "shared_expert_intermediate_size", 5632);
-    experts.dense_layers = dense_layers_of(json);
-    const int64_t heads = count_of(json, "num_attention_heads", 0);
-    if (is_qwen3 && heads > 0 && (!json.contains("head_dim") || json["head_dim"].is_null())) {
-      json["head_dim"] = count_of(json, "hidden_size", 0) / heads;
-    }
-    json["model_type"] = is_qwen3 ? "qwen3" : "qwen2";
-  }
-  if (experts.count < 1 || experts.chosen < 1 || experts.ffn < 1 ||
-      experts.chosen > experts.count) {
-    throw base::ConfigError(fmt::format(
-        "{} experts of width {} with {} per token: expected at least 1 of each, and at most as "
-        "many per token as there are experts",
-        experts.count, experts.ffn, experts.chosen));
-  }
-  return experts;
+// Returns the sizes of a Qwen2-MoE, which the engine cannot train: its shared experts have a
+// gate, which is left out. Absent keys have the defaults of transformers.
+spec::ModelDims qwen2_moe_dims(const Json& json, const std::string& name) {
+  Json plain = json;
+  plain["model_type"] = "qwen2";
+  spec::ModelDims dims = config::dims_from_hf(plain, name);
+  spec::MoeSpec moe;
+  moe.router.experts = count_of(json, "num_experts", 60);
+  moe.router.chosen = count_of(json, "num_experts_per_tok", 4);
+  moe.ffn = count_of(json, "moe_intermediate_size", 1408);
+  moe.shared_ffn = count_of(json, "shared_expert_intermediate_size", 5632);
+  dims.moe = moe;
+  dims.dense_layers = static_cast<int>(dense_layers_of(json));
+  return dims;
 }
 
 }  // namespace
@@ -90,11 +71,12 @@ Described from_hf(const Json& json, const std::string& name, int64_t seq_len) {
   const auto is_one_of = [&type](std::initializer_list<std::string_view> names) {
     return std::find(names.begin(), names.end(), type) != names.end();
   };
-  const bool has_experts = is_one_of({"mixtral", "qwen2_moe", "qwen3_moe"});
-  if (!has_experts && !is_one_of({"gpt2", "llama", "mistral", "qwen2", "qwen3"})) {
+  const bool is_qwen2_moe = type == "qwen2_moe";
+  if (!is_qwen2_moe &&
+      !is_one_of({"gpt2", "llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "olmoe"})) {
     throw base::ConfigError(
         fmt::format("Hugging Face config: model_type: {} is not supported; supported: gpt2, llama, "
-                    "mistral, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe",
+                    "mistral, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, olmoe",
                     type));
   }
   Described d;
@@ -103,15 +85,10 @@ Described from_hf(const Json& json, const std::string& name, int64_t seq_len) {
   if (plain.erase("quantization_config") > 0) {
     d.assumed.emplace_back("training in 16 bits, although the file's weights are quantized");
   }
-  if (has_experts) d.job.experts = take_experts(plain, type);
-  const spec::ModelDims dims = config::dims_from_hf(plain, name);
+  const spec::ModelDims dims =
+      is_qwen2_moe ? qwen2_moe_dims(plain, name) : config::dims_from_hf(plain, name);
   d.job.model = spec::make_model(dims);
-  if (d.job.experts && d.job.experts->dense_layers >= dims.layers) {
-    throw base::ConfigError(
-        fmt::format("mlp_only_layers: lists {} of {} layers, so that no layer has experts",
-                    d.job.experts->dense_layers, dims.layers));
-  }
-  if (!has_experts) d.dims = dims;
+  if (!is_qwen2_moe) d.dims = dims;
   constexpr int64_t default_seq_len = 8192;
   d.job.seq_len = seq_len > 0 ? seq_len : std::min(dims.max_seq, default_seq_len);
   if (seq_len == 0) d.assumed.push_back(fmt::format("sequences of {} tokens", d.job.seq_len));

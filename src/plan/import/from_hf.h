@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads a model, without batch or layout, from a Hugging Face config.json. model_type may be gpt2,
-// llama, mistral, qwen2 and qwen3, as config/files/hf_config.h reads them, or mixtral, qwen2_moe
-// and qwen3_moe with experts.
+// llama, mistral, qwen2, qwen3 and, with experts, mixtral, qwen3_moe and olmoe, as
+// config/files/hf_config.h reads them, or qwen2_moe, which the engine cannot train.
 #pragma once
 
 #include <cstdint>

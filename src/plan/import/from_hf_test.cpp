@@ -66,29 +66,37 @@ TEST(FromHf, a_model_without_batch_or_layout) {
 
 TEST(FromHf, experts_are_read) {
   const Described eight = from_hf(mixtral(), "mixtral", 4096);
-  EXPECT_TRUE(eight.job.experts == (Experts{.count = 8, .chosen = 2, .ffn = 14336}));
-  EXPECT_FALSE(eight.dims);
-  // 46.7e9 in all; an expert has three matrices.
-  const int64_t experts = 32LL * 7 * 3 * 4096 * 14336;
-  EXPECT_NEAR(static_cast<double>(spec::parameter_count(eight.job.model) + experts), 46.70e9, 5e7);
+  const auto moe_of = [](const Described& d) { return *spec::moe_of(d.job.model); };
+  EXPECT_EQ(moe_of(eight).router.experts, 8);
+  EXPECT_EQ(moe_of(eight).router.chosen, 2);
+  EXPECT_EQ(moe_of(eight).ffn, 14336);
+  EXPECT_TRUE(eight.dims);
+  EXPECT_NEAR(static_cast<double>(spec::parameter_count(eight.job.model)), 46.70e9, 5e7);
 
   Json many = qwen3_moe();
-  EXPECT_TRUE(from_hf(many, "q", 0).job.experts ==
-              (Experts{.count = 128, .chosen = 8, .ffn = 768}));
+  EXPECT_EQ(moe_of(from_hf(many, "q", 0)).router.experts, 128);
+  EXPECT_EQ(moe_of(from_hf(many, "q", 0)).router.chosen, 8);
+  EXPECT_EQ(moe_of(from_hf(many, "q", 0)).ffn, 768);
   const auto model = from_hf(many, "q", 0).job.model;
   EXPECT_TRUE(spec::typical_block(model).qk_norm);
   many["mlp_only_layers"] = {0, 1};
-  EXPECT_EQ(from_hf(many, "q", 0).job.experts->dense_layers, 2);
+  EXPECT_EQ(from_hf(many, "q", 0).dims->dense_layers, 2);
   many["mlp_only_layers"] = {3};
   EXPECT_TRUE(has(refusal(many), "mlp_only_layers"));
   many["mlp_only_layers"] = Json::array();
   many["decoder_sparse_step"] = 2;
-  EXPECT_TRUE(has(refusal(many), "decoder_sparse_step"));
+  EXPECT_EQ(from_hf(many, "q", 0).dims->expert_step, 2);
 
   Json shared = qwen3_moe();
   shared["model_type"] = "qwen2_moe";
   shared["shared_expert_intermediate_size"] = 5632;
-  EXPECT_EQ(from_hf(shared, "q", 0).job.experts->shared_ffn, 5632);
+  EXPECT_EQ(moe_of(from_hf(shared, "q", 0)).shared_ffn, 5632);
+  EXPECT_FALSE(from_hf(shared, "q", 0).dims) << "the engine has no gate of shared experts";
+  shared["mlp_only_layers"] = {3};
+  EXPECT_TRUE(has(refusal(shared), "mlp_only_layers"));
+  shared["mlp_only_layers"] = Json::array();
+  shared["decoder_sparse_step"] = 2;
+  EXPECT_TRUE(has(refusal(shared), "decoder_sparse_step"));
 }
 
 TEST(FromHf, quantized_files_are_trained_in_16_bits) {
@@ -106,7 +114,7 @@ TEST(FromHf, unsupported_models_are_rejected) {
   EXPECT_TRUE(has(refusal(Json::array()), "expected an object"));
   Json json = mixtral();
   json["num_experts_per_tok"] = 9;
-  EXPECT_TRUE(has(refusal(json), "8 experts"));
+  EXPECT_TRUE(has(refusal(json), "experts_per_token = 9"));
   json["num_experts_per_tok"] = "two";
   EXPECT_TRUE(has(refusal(json), "expected an integer"));
   json = llama();

@@ -190,6 +190,9 @@ Stack read_stack(MegatronFlags& flags, const Layout& l, const FindStack& find, N
   (void)flags.is_on("--overlap-param-gather");
   const bool tensor = flags.is_on("--tp-comm-overlap");
   (void)flags.is_on("--overlap-moe-expert-parallel-comm");
+  const std::string dispatcher =
+      flags.text("--moe-token-dispatcher-type", {"allgather", "alltoall", "flex"});
+  if (!dispatcher.empty()) stack.two_level_dispatch = dispatcher == "flex";
   if (!reduces && l.zero_stage < 3 && stack.dp_overlap > 0) {
     stack.dp_overlap = 0;
     assumed.emplace_back(
@@ -214,6 +217,7 @@ const spec::LayoutNames& flag_names() {
     set(spec::LayoutKey::ulysses, "--hierarchical-context-parallel-sizes");
     set(spec::LayoutKey::pp, "--pipeline-model-parallel-size");
     set(spec::LayoutKey::ep, "--expert-model-parallel-size");
+    set(spec::LayoutKey::etp, "--expert-tensor-parallel-size");
     set(spec::LayoutKey::sequence_parallel, "--sequence-parallel");
     set(spec::LayoutKey::chunks, "virtual stages per rank");
     set(spec::LayoutKey::micro_batch, "--micro-batch-size");
@@ -286,11 +290,13 @@ Described from_megatron(std::string_view text, int64_t gpus, const FindStack& fi
         "no sequence parallelism: --sequence-parallel has no effect without tensor parallelism");
   }
   if (flags.is_on("--use-tp-pp-dp-mapping")) l.placement = Placement::pp_inside;
-  const int of_experts = static_cast<int>(
-      flags.whole("--expert-tensor-parallel-size", 1 << 20).value_or(d.job.experts ? l.tp : 1));
-  if (of_experts > 1 && d.job.experts) {
-    d.assumed.push_back(
-        fmt::format("experts that are not sharded along tp, instead of over {} ranks", of_experts));
+  const auto of_experts = flags.whole("--expert-tensor-parallel-size", 1 << 20);
+  if (flags.was_given("--num-experts")) {
+    l.etp = static_cast<int>(of_experts.value_or(l.tp));
+    if (l.tp > 1 && !l.sequence_parallel) {
+      l.sequence_parallel = true;
+      d.assumed.emplace_back("sequence parallelism, because ranks along tp route different tokens");
+    }
   }
   d.stack = read_stack(flags, l, find, d.assumed);
   const int64_t stated = stated_gpus(flags);

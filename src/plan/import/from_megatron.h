@@ -9,6 +9,7 @@
 //               --rotary-base --use-rope-scaling --rope-scaling-factor
 //   experts     --num-experts --moe-router-topk --moe-ffn-hidden-size --moe-layer-freq
 //               --moe-shared-expert-intermediate-size --expert-tensor-parallel-size
+//               --moe-router-num-groups --moe-router-group-topk --moe-token-dispatcher-type
 //   layout      --tensor-model-parallel-size --pipeline-model-parallel-size
 //               --num-layers-per-virtual-pipeline-stage --num-virtual-stages-per-pipeline-rank
 //               --pipeline-model-parallel-layout --decoder-first-pipeline-num-layers

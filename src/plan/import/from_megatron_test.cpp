@@ -167,14 +167,22 @@ TEST(FromMegatron, experts_are_read) {
       std::string(megatron_llama70) +
           "--num-experts 8 --moe-ffn-hidden-size 4096 --moe-shared-expert-intermediate-size 512 "
           "--moe-layer-freq \"([0]*2+[1]*78)\" --expert-model-parallel-size 4 "
-          "--moe-aux-loss-coeff 1e-2 --moe-token-dispatcher-type alltoall",
+          "--moe-aux-loss-coeff 1e-2 --moe-token-dispatcher-type alltoall "
+          "--expert-tensor-parallel-size 2 --moe-router-group-topk 1 --moe-router-num-groups 4",
       0);
-  const Experts expected{
-      .count = 8, .chosen = 2, .ffn = 4096, .shared_ffn = 512, .dense_layers = 2};
-  EXPECT_TRUE(d.job.experts == expected);
+  const spec::MoeSpec& moe = *spec::moe_of(d.job.model);
+  EXPECT_EQ(moe.router.experts, 8);
+  EXPECT_EQ(moe.router.chosen, 2);
+  EXPECT_EQ(moe.router.groups, 4);
+  EXPECT_EQ(moe.router.chosen_groups, 1);
+  EXPECT_EQ(moe.ffn, 4096);
+  EXPECT_EQ(moe.shared_ffn, 512);
   EXPECT_EQ(d.layout->ep, 4);
-  EXPECT_FALSE(d.dims);
-  EXPECT_EQ(d.ignored, std::vector<std::string>{"--moe-token-dispatcher-type"});
+  EXPECT_EQ(d.layout->etp, 2);
+  ASSERT_TRUE(d.dims);
+  EXPECT_EQ(d.dims->dense_layers, 2);
+  EXPECT_TRUE(d.ignored.empty()) << d.ignored.front();
+  EXPECT_FALSE(d.stack.two_level_dispatch);
   EXPECT_GT(seconds_of(d, "h100"), 0.1);
 }
 
@@ -263,6 +271,8 @@ TEST(FromMegatron, contradictions_name_their_flag) {
                   "--expert-model-parallel-size = 4: 6 experts do not divide by it"));
   EXPECT_TRUE(
       has(with("--num-experts 8 --moe-layer-freq 2"), "--moe-layer-freq: 2 is not modelled"));
+  EXPECT_TRUE(
+      has(with("--num-experts 8 --moe-token-dispatcher-type ring"), "--moe-token-dispatcher-type"));
   EXPECT_TRUE(has(with("--multi-latent-attention"), "--multi-latent-attention: not modelled"));
   EXPECT_TRUE(has(with("--use-torch-fsdp2"), "contradicts --use-distributed-optimizer"));
   EXPECT_TRUE(has(with("--num-layers 80 40"), "takes one value"));

@@ -66,26 +66,40 @@ int64_t leading_dense(const std::string& pattern, int64_t layers) {
   return count(1);
 }
 
-std::optional<Experts> read_experts(MegatronFlags& flags, int64_t layers, int64_t ffn) {
+// Sets the experts, if the flags have some. Their router chooses as Megatron's does by default; its
+// kind has no effect on time and memory.
+void read_experts(MegatronFlags& flags, bool is_gated, spec::ModelDims& dims) {
   const auto count = flags.whole("--num-experts");
-  Experts experts{.count = count.value_or(0),
-                  .chosen = flags.whole("--moe-router-topk").value_or(2),
-                  .ffn = flags.whole("--moe-ffn-hidden-size").value_or(ffn),
-                  .shared_ffn = flags.whole("--moe-shared-expert-intermediate-size").value_or(0)};
+  spec::MoeSpec moe;
+  moe.router.experts = count.value_or(0);
+  moe.router.chosen = flags.whole("--moe-router-topk").value_or(2);
+  moe.router.renormalizes = true;
+  moe.ffn = flags.whole("--moe-ffn-hidden-size").value_or(dims.ffn);
+  moe.shared_ffn = flags.whole("--moe-shared-expert-intermediate-size").value_or(0);
   const std::string pattern = flags.text("--moe-layer-freq");
-  if (!count) return {};
-  experts.dense_layers = leading_dense(pattern, layers);
-  if (experts.dense_layers < 0 || experts.dense_layers >= layers) {
+  const auto groups = flags.whole("--moe-router-num-groups");
+  const auto chosen_groups = flags.whole("--moe-router-group-topk");
+  if (!count) return;
+  if (groups && chosen_groups) {
+    moe.router.groups = *groups;
+    moe.router.chosen_groups = *chosen_groups;
+  }
+  if (!is_gated) {
+    flags.problem("--num-experts", "only experts with a gate are modelled; add --swiglu");
+  }
+  const int64_t layers = dims.layers, dense = leading_dense(pattern, layers);
+  if (dense < 0 || dense >= layers) {
     flags.problem("--moe-layer-freq",
                   fmt::format("{} is not modelled: only the first of the {} layers may have no "
                               "experts, for example ([0]*3+[1]*{})",
                               pattern, layers, layers - 3));
   }
-  if (experts.chosen > experts.count) {
-    flags.problem("--moe-router-topk",
-                  fmt::format("{} is above --num-experts {}", experts.chosen, experts.count));
+  if (moe.router.chosen > moe.router.experts) {
+    flags.problem("--moe-router-topk", fmt::format("{} is above --num-experts {}",
+                                                   moe.router.chosen, moe.router.experts));
   }
-  return experts;
+  dims.moe = moe;
+  dims.dense_layers = static_cast<int>(dense);
 }
 
 enum class Positions { learned, rotary, none };
@@ -191,7 +205,7 @@ void read_megatron_model(MegatronFlags& flags, Described& described) {
   dims.qkv_bias = flags.is_on("--add-qkv-bias") && !has_bias;
   dims.qk_norm = flags.is_on("--qk-layernorm");
   dims.rope = read_rope(flags);
-  const auto experts = read_experts(flags, dims.layers, dims.ffn);
+  read_experts(flags, gated, dims);
 
   const bool is_llama = gated && is_rms && !has_bias && positions == Positions::rotary;
   const bool is_gpt2 = !gated && !is_rms && has_bias && positions == Positions::learned &&
@@ -207,8 +221,7 @@ void read_megatron_model(MegatronFlags& flags, Described& described) {
   if (!is_llama && !is_gpt2) {
     set_layer_kinds({gated, is_rms, has_bias, positions}, dims.max_seq, described.job.model);
   }
-  if ((is_llama || is_gpt2) && !experts) described.dims = dims;
-  described.job.experts = experts;
+  if (is_llama || is_gpt2) described.dims = dims;
   described.job.seq_len = seq_len;
 }
 

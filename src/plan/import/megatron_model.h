@@ -7,7 +7,7 @@
 
 namespace trireme::plan {
 
-// Sets job.model, job.experts, job.seq_len and dims, and adds assumptions to `assumed`. If a flag
+// Sets job.model, job.seq_len and dims, and adds assumptions to `assumed`. If a flag
 // is missing or wrong, it adds a problem to `flags` and sets nothing.
 void read_megatron_model(MegatronFlags& flags, Described& described);
 

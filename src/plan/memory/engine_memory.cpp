@@ -2,13 +2,15 @@
 #include "plan/memory/engine_memory.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "plan/search/confirm.h"
 #include "schedule/lives.h"
+#include "spec/context/context_traffic.h"
+#include "spec/experts/expert_traffic.h"
 #include "spec/memory/grad_places.h"
 #include "spec/memory/predict.h"
 #include "spec/memory/stash_frames.h"
-#include "spec/context/context_traffic.h"
 #include "spec/parallel/data_parallel.h"
 #include "spec/parallel/tensor_parallel.h"
 #include "spec/state/state_layout.h"
@@ -27,17 +29,54 @@ const LayerStash& stash_of(const LayerCost& cost, const RankLives& rank) {
   return rank.is_merged ? cost.merged_stash : cost.split_stash;
 }
 
-// Elements of a layer's bucket, padded for the ranks that sum it.
+// Elements of a layer's dense bucket, padded for the ranks that sum it.
 int64_t bucket_of(const LayerCost& cost, const Layout& l) {
   return spec::padded_elements(cost.elements, int64_t{l.data_ranks()} * l.cp);
 }
 
-std::vector<int64_t> buckets_of(const LayerCosts& costs, const RankLives& rank, const Layout& l) {
-  std::vector<int64_t> buckets;
-  if (rank.has_embedding) buckets.push_back(bucket_of(costs.embedding, l));
-  buckets.insert(buckets.end(), static_cast<size_t>(rank.blocks), bucket_of(costs.block, l));
-  if (rank.has_head) buckets.push_back(bucket_of(costs.head, l));
+// Returns the buckets of a layer: the dense one, then that of its experts. They have no entries.
+std::vector<spec::BucketLayout> buckets_of(const LayerCost& cost, const Layout& l) {
+  std::vector<spec::BucketLayout> buckets(1);
+  buckets.front().elements = bucket_of(cost, l);
+  buckets.front().matrices = cost.matrix_elements;
+  if (cost.expert_elements > 0) {
+    const spec::ExpertSizes sizes = spec::expert_sizes(l).value();
+    spec::BucketLayout experts;
+    experts.view = spec::ParamView::expert;
+    experts.elements =
+        spec::padded_elements(cost.expert_elements, int64_t{sizes.edp} * sizes.ezero);
+    buckets.push_back(experts);
+  }
   return buckets;
+}
+
+// Calls visit(cost) for every layer of the rank, in order.
+template <typename Visit>
+void for_each_layer(const LayerCosts& costs, const RankLives& rank, Visit visit) {
+  if (rank.has_embedding) visit(costs.embedding);
+  for (int64_t i = 0; i < rank.blocks + rank.dense; ++i) {
+    const bool is_dense = !rank.is_dense.empty() && rank.is_dense[static_cast<size_t>(i)];
+    visit(is_dense ? costs.dense_block : costs.block);
+  }
+  if (rank.has_head) visit(costs.head);
+}
+
+std::vector<spec::BucketLayout> buckets_of(const LayerCosts& costs, const RankLives& rank,
+                                           const Layout& l) {
+  std::vector<spec::BucketLayout> buckets;
+  for_each_layer(costs, rank, [&](const LayerCost& cost) {
+    for (spec::BucketLayout& bucket : buckets_of(cost, l)) buckets.push_back(std::move(bucket));
+  });
+  return buckets;
+}
+
+// Returns the index of the first block with, or without, experts.
+int layer_of_block(const spec::ModelSpec& model, bool has_moe) {
+  for (size_t i = 1; i + 1 < model.layers.size(); ++i) {
+    const auto& block = std::get<spec::BlockSpec>(model.layers[i]);
+    if (block.moe.has_value() == has_moe) return static_cast<int>(i);
+  }
+  return 1;
 }
 
 spec::Plan plan_of(const Job& job, const Layout& l) {
@@ -47,20 +86,24 @@ spec::Plan plan_of(const Job& job, const Layout& l) {
 
 // Returns the bytes of a pool's largest live set. `inner` is the size of the slot (input or output
 // gradient) that a layer has in this pool unless another stage produces it.
-int64_t largest_set(const LiveSets& sets, int64_t block, int64_t head, int64_t inner) {
+int64_t largest_set(const LiveSets& sets, int64_t block, int64_t dense, int64_t head,
+                    int64_t inner) {
   int64_t largest = 0;
   for (const LiveLayers& set : sets) {
-    largest = std::max(largest, set.blocks * block + set.heads * head + set.inner * inner);
+    largest = std::max(
+        largest, set.blocks * block + set.dense * dense + set.heads * head + set.inner * inner);
   }
   return largest;
 }
 
 void add_stash(const LayerCosts& costs, const RankLives& rank, MemoryTable& sum) {
   const LayerStash& block = stash_of(costs.block, rank);
+  const LayerStash& dense = stash_of(costs.dense_block, rank);
   const LayerStash& head = stash_of(costs.head, rank);
   const auto pool = [&](Pool p, const LiveSets& sets, int64_t inner) {
     const size_t at = spec::index_of(p);
-    return largest_set(sets, block.frame_bytes[at], head.frame_bytes[at], inner);
+    return largest_set(sets, block.frame_bytes[at], dense.frame_bytes[at], head.frame_bytes[at],
+                       inner);
   };
   const int64_t x = block.frame_bytes[spec::index_of(Pool::inputs)];
   const int64_t dy = block.frame_bytes[spec::index_of(Pool::gradients)];
@@ -70,7 +113,7 @@ void add_stash(const LayerCosts& costs, const RankLives& rank, MemoryTable& sum)
   sum.stash_f_to_w = pool(Pool::f_to_w, rank.f_to_w, 0);
   // Pools that serve one layer at a time are as large as the largest layer needs.
   const auto one_layer = [&](int64_t LayerStash::*need) {
-    return std::max({rank.blocks > 0 ? block.*need : 0,
+    return std::max({rank.blocks > 0 ? block.*need : 0, rank.dense > 0 ? dense.*need : 0,
                      rank.has_embedding ? stash_of(costs.embedding, rank).*need : 0,
                      rank.has_head ? head.*need : 0});
   };
@@ -85,19 +128,26 @@ void add_stash(const LayerCosts& costs, const RankLives& rank, MemoryTable& sum)
   if (rank.runs_pairs) sum.stash_recompute += one_layer(&LayerStash::recompute_backward);
 }
 
-// Returns the frame sizes of a stage with `blocks` blocks.
-spec::StageStash frames_of(const LayerStash& block, const LayerStash& head, int64_t blocks,
-                           bool is_first, bool is_last, bool is_merged) {
+// Returns the frame sizes of a stage.
+spec::StageStash frames_of(const LayerCosts& costs, const RankLives& rank, const StageBlocks& cut,
+                           int number) {
+  const LayerStash& block = stash_of(costs.block, rank);
+  const LayerStash& dense_block = stash_of(costs.dense_block, rank);
+  const LayerStash& head = stash_of(costs.head, rank);
+  const auto dense = static_cast<int64_t>(cut.dense_of(number));
+  const int64_t blocks = static_cast<int64_t>(cut.of(number)) - dense;
+  const bool is_first = number == 0, is_last = number + 1 == cut.stages;
   const int64_t x = block.frame_bytes[spec::index_of(Pool::inputs)];
   const int64_t dy = block.frame_bytes[spec::index_of(Pool::gradients)];
-  const int64_t inner = blocks + (is_first ? 1 : 0) + (is_last ? 1 : 0) - 1;
+  const int64_t inner = blocks + dense + (is_first ? 1 : 0) + (is_last ? 1 : 0) - 1;
   spec::StageStash stage;
   for (const Pool pool : {Pool::f_to_b, Pool::f_to_w, Pool::b_to_w}) {
     const size_t at = spec::index_of(pool);
-    stage.frame_bytes[at] = blocks * block.frame_bytes[at] + (is_last ? head.frame_bytes[at] : 0);
+    stage.frame_bytes[at] = blocks * block.frame_bytes[at] + dense * dense_block.frame_bytes[at] +
+                            (is_last ? head.frame_bytes[at] : 0);
   }
   stage.frame_bytes[spec::index_of(Pool::f_to_b)] += inner * x;
-  if (!is_merged) stage.frame_bytes[spec::index_of(Pool::b_to_w)] += inner * dy;
+  if (!rank.is_merged) stage.frame_bytes[spec::index_of(Pool::b_to_w)] += inner * dy;
   stage.frame_bytes[spec::index_of(Pool::inputs)] = is_first ? 0 : x;
   stage.frame_bytes[spec::index_of(Pool::gradients)] = is_last ? 0 : dy;
   return stage;
@@ -107,34 +157,29 @@ spec::StageStash frames_of(const LayerStash& block, const LayerStash& head, int6
 // stage, and gradients lie there as far as they fit.
 int64_t grads_in_stash(const spec::Plan& plan, const LayerCosts& costs, const RankLives& rank,
                        const Layout& l) {
-  const std::vector<int64_t> elements = buckets_of(costs, rank, l);
-  std::vector<spec::BucketLayout> buckets(elements.size());
+  const std::vector<spec::BucketLayout> buckets = buckets_of(costs, rank, l);
   spec::StageStash stage;
-  for (size_t i = 0; i < elements.size(); ++i) {
-    buckets[i].elements = elements[i];
-    const bool is_head = i + 1 == elements.size();
-    const LayerStash& layer = (i == 0    ? costs.embedding
-                               : is_head ? costs.head
-                                         : costs.block)
-                                  .merged_stash;
+  for_each_layer(costs, rank, [&stage](const LayerCost& cost) {
+    const LayerStash& layer = cost.merged_stash;
+    const bool is_first = stage.layer_at.empty();
     stage.layer_at.push_back(stage.frame_bytes);
     for (const Pool pool : {Pool::f_to_b, Pool::f_to_w}) {
       const size_t at = spec::index_of(pool);
       stage.frame_bytes[at] += layer.frame_bytes[at];
     }
     // The input of a layer is in the frame too, except that of the stage's first layer.
-    if (i > 0) {
+    if (!is_first) {
       stage.frame_bytes[spec::index_of(Pool::f_to_b)] +=
           layer.frame_bytes[spec::index_of(Pool::inputs)];
     }
-  }
+  });
   spec::StashLayout stash;
   stash.is_merged = rank.is_merged;
   stash.stages.push_back(std::move(stage));
   const auto places = spec::grad_places(plan, stash, buckets);
   int64_t bytes = 0;
   for (size_t i = 0; i < places.size(); ++i) {
-    if (places[i]) bytes += base::bytes_of(spec::grad_specs(plan, elements[i]).leaf);
+    if (places[i]) bytes += base::bytes_of(spec::grad_specs(plan, buckets[i].size()).leaf);
   }
   return bytes;
 }
@@ -143,7 +188,8 @@ int64_t grads_in_stash(const spec::Plan& plan, const LayerCosts& costs, const Ra
 
 bool is_engine_layout(const Job& job, const Layout& l) {
   const auto& block = spec::typical_block(job.model);
-  return !job.experts && l.ep == 1 && block.kv_heads % l.tp == 0 &&
+  const bool has_rows = !has_experts(job) || l.tp == 1 || l.sequence_parallel;
+  return has_rows && block.kv_heads % l.tp == 0 &&
          (l.precision == Precision::fp32 || l.precision == Precision::bf16);
 }
 
@@ -160,7 +206,8 @@ const MemoryTable& EngineMemory::state_of(const Layout& l, const LayerCosts& cos
                                           const RankLives& rank) {
   const bool is_one_stage = l.pp * l.chunks == 1;
   const bool has_several = micro_batches(job_, l) > 1;
-  const StateKey key{
+  const bool is_routed = has_experts(job_);  // the last fields matter to experts only
+  const std::array<int64_t, 22> fields{
       l.tp,
       l.cp,
       l.dp_replicate,
@@ -178,30 +225,45 @@ const MemoryTable& EngineMemory::state_of(const Layout& l, const LayerCosts& cos
       static_cast<int>(l.reshard),
       rank.blocks,
       (is_one_stage ? 4 : 0) + (rank.has_embedding ? 2 : 0) + (rank.has_head ? 1 : 0),
-      has_several ? 1 : 0};
-  const auto [found, is_new] = states_.try_emplace(key);
+      has_several ? 1 : 0,
+      is_routed ? l.ep : 1,
+      is_routed ? l.etp : 1,
+      is_routed ? 2 * l.micro_batch + (l.sequence_parallel ? 1 : 0) : 0,
+      is_routed ? std::bit_cast<int64_t>(l.row_budget) : 0};
+  const auto [found, is_new] = states_.try_emplace({fields, rank.is_dense});
   MemoryTable& sum = found->second;
   if (!is_new) return sum;
   const spec::Plan plan = plan_of(job_, l);
   const auto add_state = [&](int layer, const LayerCost& cost, MemoryTable& to) {
-    spec::BucketLayout bucket;
-    bucket.elements = bucket_of(cost, l);
-    bucket.matrices = cost.matrix_elements;
-    spec::add_state(plan, spec::state_of(job_.model, layer, plan), bucket, to);
+    std::vector<spec::StateTensor> state = spec::state_of(job_.model, layer, plan);
+    for (const spec::BucketLayout& bucket : buckets_of(cost, l)) {
+      spec::add_state(plan, state, bucket, to);
+      // Own tensors of the layer are part of its first bucket.
+      std::erase_if(state, [](const spec::StateTensor& tensor) { return tensor.is_own(); });
+    }
   };
-  MemoryTable block;
-  add_state(1, costs.block, block);
-  sum.params = rank.blocks * block.params;
-  sum.grads = rank.blocks * block.grads;
-  sum.optim = rank.blocks * block.optim + spec::step_state_memory();
+  sum.optim = spec::step_state_memory();
+  const auto add_blocks = [&](int64_t count, bool has_moe, const LayerCost& cost) {
+    if (count == 0) return;
+    MemoryTable block;
+    add_state(layer_of_block(job_.model, has_moe), cost, block);
+    sum.params += count * block.params;
+    sum.grads += count * block.grads;
+    sum.optim += count * block.optim;
+  };
+  add_blocks(rank.blocks, has_experts(job_), costs.block);
+  add_blocks(rank.dense, false, costs.dense_block);
   if (rank.has_embedding) add_state(0, costs.embedding, sum);
   if (rank.has_head) {
     add_state(static_cast<int>(job_.model.layers.size()) - 1, costs.head, sum);
     sum.grads += base::bytes_of({{costs.head.tied_elements}, plan.recipe.grad});
   }
-  if (rank.blocks > 0) sum.params += base::bytes_of(rope_table_spec(job_.model, job_.seq_len));
+  if (rank.blocks + rank.dense > 0) {
+    sum.params += base::bytes_of(rope_table_spec(job_.model, job_.seq_len));
+  }
   const bool reads_first = costs.head.tied_elements > 0 && is_one_stage;
-  sum.comm = bytes_of(spec::data_buffers(plan, buckets_of(costs, rank, l), reads_first));
+  sum.comm = bytes_of(spec::data_buffers(plan, buckets_of(costs, rank, l), reads_first)) +
+             base::bytes_of(spec::expert_buffer(job_.model, plan));
   return sum;
 }
 
@@ -212,14 +274,18 @@ MemoryTable EngineMemory::memory_of(const Layout& l, const LayerCosts& costs, co
   const int64_t m = micro_batches(job_, l);
   sum.staging = m * costs.staging.by_microbatch + costs.staging.once;
   // Muon also needs the momentum of a whole bucket, with its padding.
-  const int64_t muon_bytes =
-      l.optimizer == spec::OptimizerKind::muon && costs.block.muon_bytes > 0
-          ? costs.block.muon_bytes + base::bytes_of({{bucket_of(costs.block, l)}, base::DType::f32})
-          : 0;
-  sum.scratch = std::max({rank.blocks > 0 ? std::max(costs.block.scratch_bytes, muon_bytes) : 0,
-                          rank.has_embedding ? costs.embedding.scratch_bytes : 0,
-                          rank.has_head ? costs.head.scratch_bytes : 0}) +
-                base::bytes_of(stream_workspace_spec(job_.backend));
+  const auto scratch_of = [&l](int64_t count, const LayerCost& block) -> int64_t {
+    if (count == 0) return 0;
+    const bool is_muon = l.optimizer == spec::OptimizerKind::muon && block.muon_bytes > 0;
+    const int64_t momentum =
+        is_muon ? base::bytes_of({{bucket_of(block, l)}, base::DType::f32}) : 0;
+    return std::max(block.scratch_bytes, is_muon ? block.muon_bytes + momentum : 0);
+  };
+  sum.scratch =
+      std::max({scratch_of(rank.blocks, costs.block), scratch_of(rank.dense, costs.dense_block),
+                rank.has_embedding ? costs.embedding.scratch_bytes : 0,
+                rank.has_head ? costs.head.scratch_bytes : 0}) +
+      base::bytes_of(stream_workspace_spec(job_.backend));
   sum.comm += costs.axis_buffers;
   if (l.pp == 1) {
     if (m == 1 && l.chunks == 1) sum.grads -= grads_in_stash(plan_of(job_, l), costs, rank, l);
@@ -261,9 +327,7 @@ int64_t EngineMemory::gaps_of(const Layout& l, const LayerCosts& costs, const St
   std::vector<spec::StashStage> stages;
   for (const int number : schedule::stages_of(schedule, rank.rank)) {
     stages.push_back({number, {}, {}});
-    layout.stages.push_back(frames_of(stash_of(costs.block, rank), stash_of(costs.head, rank),
-                                      static_cast<int64_t>(cut.of(number)), number == 0,
-                                      number + 1 == schedule.stages(), rank.is_merged));
+    layout.stages.push_back(frames_of(costs, rank, cut, number));
   }
   spec::place_frames(layout, stages, schedule, rank.rank);
   return found->second = layout.gap_bytes();

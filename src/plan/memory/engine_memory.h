@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <map>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "plan/memory/pipe_lives.h"
 #include "plan/price/price.h"
@@ -17,8 +19,9 @@
 
 namespace trireme::plan {
 
-// Returns whether the engine has all parts of the layout: no experts, no cp, fp32 or bf16, and key
-// and value heads that divide by tp. It does not check which ZeRO stages a schedule runs with.
+// Returns whether the engine has all parts of the layout: fp32 or bf16, key and value heads that
+// divide by tp, and with experts sequence parallelism along tp. It does not check which ZeRO stages
+// a schedule runs with.
 bool is_engine_layout(const Job&, const Layout&);
 
 // Fills in the buffers that depend on the micro-batch but on no layer.
@@ -40,7 +43,7 @@ class EngineMemory {
  private:
   // The fields of a layout, and the layers of a rank, on which training state and the buffers of
   // its collectives depend.
-  using StateKey = std::array<int64_t, 18>;
+  using StateKey = std::pair<std::array<int64_t, 22>, std::vector<bool>>;
 
   const spec::MemoryTable& state_of(const Layout&, const LayerCosts&, const RankLives&);
   int64_t gaps_of(const Layout&, const LayerCosts&, const StageBlocks&, const RankLives&);

@@ -130,6 +130,57 @@ TEST(EngineMemory, is_exact_for_long_pipelines) {
   }
 }
 
+// Small models with experts: in all blocks, with shared experts, behind dense blocks, and in every
+// second block.
+std::vector<Job> jobs_with_experts() {
+  const Job dense = job_of("llama-15m", 64, 256);
+  std::vector<Job> jobs = {with_experts(dense, 8, 2, 128), with_experts(dense, 16, 4, 96, 192),
+                           with_experts(dense, 8, 2, 128, 64, 2)};
+  Job mixed = jobs.front();
+  for (size_t i = 1; i + 1 < mixed.model.layers.size(); i += 2) {
+    mixed.model.layers[i] = dense.model.layers[i];
+  }
+  jobs.push_back(mixed);
+  jobs.push_back(jobs.front());
+  for (spec::LayerSpec& layer : jobs.back().model.layers) {
+    if (auto* block = std::get_if<spec::BlockSpec>(&layer)) {
+      block->moe->balance = {.aux = 0.01F, .scope = spec::AuxScope::global};
+      block->moe->router.has_bias = true;
+    }
+  }
+  return jobs;
+}
+
+Layout any_expert_layout(Dice& dice, const Job& job) {
+  while (true) {
+    Layout l = any_layout(dice);
+    l.precision = dice.of<Precision>({Precision::fp32, Precision::bf16});
+    l.sequence_parallel = l.tp > 1;
+    l.ep = dice.of<int>({1, 2, 4, 8});
+    l.etp = dice.of<int>({1, 1, 1, 2});
+    l.row_budget = dice.of<double>({1, 1.25, 1.5, 2});
+    l.expert_capacity = dice.of<double>({0, 0, 1.5});
+    if (l.zero_stage > 0 && l.dp_shard >= 4 && dice.below(3) == 0) {
+      l.dp_shard /= 2;
+      l.dp_replicate = 2;
+    }
+    const bool is_whole = l.schedule != Kind::interleaved || micro_batches(job, l) % l.pp == 0;
+    if (is_whole && missing_in_engine(job, l).empty()) return l;
+  }
+}
+
+TEST(EngineMemory, is_exact_for_models_with_experts) {
+  constexpr uint64_t seed = 12;
+  SCOPED_TRACE(seed);
+  Dice dice(seed);
+  for (Job job : jobs_with_experts()) {
+    for (int i = 0; i < 120; ++i) {
+      job.backend = any_backend(dice);
+      expect_exact(job, with_types(dice, any_expert_layout(dice, job)));
+    }
+  }
+}
+
 TEST(EngineMemory, deterministic_attention_needs_more_memory) {
   Job job = job_of("llama-8b", 8, 4096);
   const spec::Machine machine = shipped_machine("h100");

@@ -20,11 +20,13 @@ namespace trireme::plan {
 // Layers that are live at one time, counted once for each micro-batch.
 struct LiveLayers {
   int64_t blocks = 0, heads = 0;
+  int64_t dense = 0;  // blocks without experts of a model with experts; `blocks` has the others
   int64_t inner = 0;  // layers that are not the first of their stage
   bool operator==(const LiveLayers&) const = default;
 
   bool covers(const LiveLayers& other) const {
-    return blocks >= other.blocks && heads >= other.heads && inner >= other.inner;
+    return blocks >= other.blocks && heads >= other.heads && dense >= other.dense &&
+           inner >= other.inner;
   }
 };
 // Sets of which none covers another; which one is the largest depends on the sizes of layers.
@@ -32,8 +34,9 @@ using LiveSets = std::vector<LiveLayers>;
 
 struct RankLives {
   int rank = 0;
-  // Layers of the rank.
-  int64_t blocks = 0;
+  // Layers of the rank; `dense`: as in LiveLayers.
+  int64_t blocks = 0, dense = 0;
+  std::vector<bool> is_dense;  // by block, in order; empty: all blocks are equal
   bool has_embedding = false, has_head = false;
   int64_t stage_layers = 0;  // of its largest stage
   int64_t channels = 0;      // to other ranks
@@ -62,7 +65,7 @@ int64_t settled_micro_batches(const Layout&, int64_t micro_batches);
 // Computes PipeLives, and caches the results.
 class PipeLivesTable {
  public:
-  // REQUIRES: no rule of the layout is broken.
+  // REQUIRES: no rule of the layout is broken; all calls are for one model.
   const PipeLives& find(const Layout&, int64_t micro_batches, const StageBlocks&);
   // Returns the layout's schedule for this number of micro-batches, without messages. The reference
   // is valid until the next call.
@@ -71,7 +74,7 @@ class PipeLivesTable {
  private:
   using Shape = std::tuple<int64_t, int, int, Kind>;  // micro-batches, pp, chunks
 
-  std::map<std::tuple<Shape, double, double>, PipeLives> known_;
+  std::map<std::tuple<Shape, double, double, std::vector<double>>, PipeLives> known_;
   // The last generated schedule: layouts that differ only in their cut follow each other.
   Shape shape_{};
   std::optional<schedule::Schedule> schedule_;

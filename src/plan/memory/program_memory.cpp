@@ -38,7 +38,11 @@ class Program {
   BlockBytes block() const;
   double experts() const;
   double head() const;
-  const spec::BlockSpec& shape() const { return spec::typical_block(r_.job.model); }
+  // Returns the kind of block that the rank has; with experts, if it has some of each kind.
+  const spec::BlockSpec& shape() const {
+    const spec::BlockSpec* dense = dense_block(r_.job.model);
+    return dense != nullptr && r_.share.blocks == 0 ? *dense : main_block(r_.job.model);
+  }
 
   const ProgramRank& r_;
   const spec::ProgramMemory& m_;
@@ -52,7 +56,7 @@ void Program::add_state(ItemBytes& bytes) const {
   const double params = params_of(r_.costs, r_.share);
   const double experts = expert_params_of(r_.costs, r_.share);
   const double data = static_cast<double>(l_.state_shards());
-  const double expert_data = std::max(1.0, data / l_.ep);
+  const double expert_data = expert_shards(l_);
   const auto elements = [&](bool is_sharded) {
     return is_sharded ? params / data + experts / expert_data : params + experts;
   };
@@ -99,8 +103,7 @@ BlockBytes Program::block() const {
   const double heads = static_cast<double>(b.heads) / tp;
   const double key = m_.expands_kv ? query : static_cast<double>(b.kv_heads * b.head_dim) / tp;
   const bool is_gated = b.activation == spec::Activation::swiglu;
-  const bool has_experts = r_.job.experts.has_value() && r_.share.blocks > 0;
-  const double ffn = static_cast<double>(has_experts ? r_.job.experts->shared_ffn : b.ffn) / tp;
+  const double ffn = static_cast<double>(b.moe ? b.moe->shared_ffn : b.ffn) / tp;
   // Bytes of one token. The product after a norm, attention or activation reads 2 per element.
   const double norm_inputs = 2 * (m_.norm_bytes - 2) * width * norm_share_;
   const double norm_outputs = 2 * 2 * width * input_share_;
@@ -149,13 +152,13 @@ BlockBytes Program::block() const {
 // Returns the bytes that one block's routed experts keep: rows in the experts' order, both
 // projections and their product.
 double Program::experts() const {
-  if (!r_.job.experts || r_.share.blocks <= 0) return 0;
-  const Experts& e = *r_.job.experts;
-  const double rows = tokens_ * static_cast<double>(e.chosen) / l_.tp;
-  const bool is_gated = shape().activation == spec::Activation::swiglu;
-  const double each = is_gated ? m_.gated_bytes : m_.plain_bytes;
+  const spec::BlockSpec& b = shape();
+  if (!b.moe) return 0;
+  // Each rank along tp routes its part of the tokens, and works on its part of the columns.
+  const double rows = tokens_ * static_cast<double>(b.moe->router.chosen) / l_.tp * l_.etp;
   return rows * scale_ *
-         (2 * 2 * static_cast<double>(shape().width) + each * static_cast<double>(e.ffn));
+         (2 * 2 * static_cast<double>(b.width) +
+          m_.gated_bytes * static_cast<double>(b.moe->ffn) / l_.etp);
 }
 
 // Returns the bytes that the loss needs while it runs: its logits, and the final norm's row with

@@ -64,7 +64,7 @@ Bytes Rank::bytes() const {
 void Rank::add_state(Bytes& bytes) const {
   const double params = params_of(costs, share), experts = expert_params_of(costs, share);
   const double data = static_cast<double>(l.state_shards());
-  const double expert_data = std::max(1.0, data / l.ep);
+  const double expert_data = expert_shards(l);
   const auto sharded = [&](bool is_sharded) {
     return is_sharded ? params / data + experts / expert_data : params + experts;
   };
@@ -199,7 +199,7 @@ double Rank::working() const {
                         share.has_embedding ? costs.embedding.scratch : 0.0);
   if (share.all_blocks() > 0) {
     const LayerCost& block = costs.block;
-    sum = std::max(sum, block.scratch) + block.expert_working + block.dropped;
+    sum = std::max(sum, block.scratch) + block.dropped;
     if (counts.runs_pairs) sum += block.dropped_backward;
     if (counts.is_merged) sum += block.made_by_b + 2 * block.output_gradient;
   }

@@ -5,6 +5,8 @@
 #include <array>
 #include <cmath>
 
+#include "spec/parallel/stage_cut.h"
+
 namespace trireme::plan {
 namespace {
 
@@ -29,6 +31,7 @@ bool suffices(double bound, double blocks, double stages, const CutCosts& costs)
 double StageBlocks::before(int64_t stage) const {
   if (stage <= 0) return 0;
   if (stage >= stages) return blocks;
+  if (!starts.empty()) return starts[static_cast<size_t>(stage)];
   if (is_even) return std::min(blocks, first + static_cast<double>(stage - 1) * later);
   // Leave a layer for every later stage; the last one has the head.
   const double left = blocks - first + 1;
@@ -36,17 +39,29 @@ double StageBlocks::before(int64_t stage) const {
                           left - static_cast<double>(stages - stage));
 }
 
+double StageBlocks::dense_of(int64_t stage) const {
+  if (is_dense.empty()) return 0;
+  const auto at = [&](double block) { return is_dense.begin() + static_cast<ptrdiff_t>(block); };
+  return static_cast<double>(std::count(at(before(stage)), at(before(stage + 1)), true));
+}
+
 StageBlocks even_blocks(double blocks, int64_t stages) {
   const auto count = static_cast<double>(stages);
   const double share = std::ceil(blocks / count);
   // Models designed for this have two blocks fewer, in place of embedding and head.
   const bool counts_ends = stages > 1 && blocks + 2 == share * count;
-  return {blocks, stages, true, counts_ends ? share - 1 : share, share};
+  return {.blocks = blocks,
+          .stages = stages,
+          .is_even = true,
+          .first = counts_ends ? share - 1 : share,
+          .later = share};
 }
 
 StageBlocks balanced_blocks(double blocks, int64_t stages, const CutCosts& costs) {
   const auto count = static_cast<double>(stages);
-  if (stages == 1) return {blocks, 1, true, blocks, blocks};
+  if (stages == 1) {
+    return {.blocks = blocks, .stages = 1, .is_even = true, .first = blocks, .later = blocks};
+  }
   // The most expensive stage is one of three kinds of stages with some number of blocks.
   double best = INFINITY;
   for (const double ends : std::array<double, 3>{0, costs.embedding, costs.head}) {
@@ -64,7 +79,26 @@ StageBlocks balanced_blocks(double blocks, int64_t stages, const CutCosts& costs
   }
   // Every other stage needs a layer; the last one has the head.
   const double first = std::min(room(best, costs.embedding, costs.block), blocks + 2 - count);
-  return {blocks, stages, false, first, std::max(1.0, room(best, 0, costs.block))};
+  return {.blocks = blocks,
+          .stages = stages,
+          .is_even = false,
+          .first = first,
+          .later = std::max(1.0, room(best, 0, costs.block))};
+}
+
+StageBlocks balanced_blocks(const std::vector<bool>& is_dense, int64_t stages,
+                            const CutCosts& costs, double dense) {
+  std::vector<double> layers = {costs.embedding};
+  for (const bool one : is_dense) layers.push_back(one ? dense : costs.block);
+  layers.push_back(costs.head);
+  StageBlocks cut{.blocks = static_cast<double>(is_dense.size()),
+                  .stages = stages,
+                  .is_dense = is_dense,
+                  .starts = {}};
+  for (const int layer : spec::balanced_cut(layers, static_cast<int>(stages))) {
+    cut.starts.push_back(std::clamp(static_cast<double>(layer) - 1, 0.0, cut.blocks));
+  }
+  return cut;
 }
 
 }  // namespace trireme::plan

@@ -4,6 +4,21 @@
 #include <algorithm>
 
 namespace trireme::plan {
+namespace {
+
+// Returns which blocks are without experts; empty if all blocks are equal.
+std::vector<bool> dense_blocks(const Job& job) {
+  if (dense_block(job.model) == nullptr) return {};
+  std::vector<bool> all;
+  for (const spec::LayerSpec& layer : job.model.layers) {
+    const auto* block = std::get_if<spec::BlockSpec>(&layer);
+    if (block != nullptr) all.push_back(!block->moe);
+  }
+  return all;
+}
+
+}  // namespace
+
 double params_of(const LayerCosts& c, const RankShare& share) {
   return share.blocks * c.block.params + share.dense_blocks * c.dense_block.params +
          (share.has_embedding ? c.embedding.params : 0) + (share.has_head ? c.head.params : 0);
@@ -19,7 +34,7 @@ PhaseSeconds seconds_of(const Stack& stack, const LayerCosts& costs, const RankS
   const auto add = [&](const LayerCost& c, double count, bool is_end) {
     if (count <= 0) return;
     const double f = c.f + c.f_tp + c.f_cp + c.f_ep;
-    const double b = c.b + c.w + c.r + c.b_tp + c.r_tp + c.b_cp + c.b_ep;
+    const double b = c.b + c.w + c.r + c.b_tp + c.r_tp + c.b_cp + c.b_ep + c.r_ep;
     const double f_wait = std::max(0.0, c.f_kernels * host - f);
     const double b_wait = std::max(0.0, (c.b_kernels + c.r_kernels) * host - b);
     sum.forward += count * (f + f_wait);
@@ -42,15 +57,13 @@ int64_t stage_of(const Layout& l, int rank, int chunk) {
   return rank + int64_t{chunk} * l.pp;
 }
 
-RankShare share_of(const Job& job, const Layout& l, const StageBlocks& cut, int rank) {
-  const double dense = job.experts ? static_cast<double>(job.experts->dense_layers) : 0;
+RankShare share_of(const Layout& l, const StageBlocks& cut, int rank) {
   RankShare share;
   for (int chunk = 0; chunk < l.chunks; ++chunk) {
     const int64_t stage = stage_of(l, rank, chunk);
-    const double before = cut.before(stage), own = cut.before(stage + 1) - before;
-    const double own_dense = std::clamp(dense - before, 0.0, own);
-    share.blocks += own - own_dense;
-    share.dense_blocks += own_dense;
+    const double dense = cut.dense_of(stage);
+    share.blocks += cut.of(stage) - dense;
+    share.dense_blocks += dense;
     share.has_embedding = share.has_embedding || stage == 0;
     share.has_head = share.has_head || stage + 1 == cut.stages;
   }
@@ -65,6 +78,8 @@ EndRanks end_ranks(const Layout& l) {
   };
   add(0);
   add(1);
+  // The first ranks may have only blocks without experts.
+  if (!schedule::named(l.schedule).splits_backward) add(std::max(2, l.pp / 2));
   if (schedule::named(l.schedule).splits_backward) {
     constexpr int parts = static_cast<int>(EndRanks::max_count) - 2;
     for (int i = 1; i < parts; ++i) add(std::max(2, l.pp * i / parts));
@@ -76,18 +91,23 @@ EndRanks end_ranks(const Layout& l) {
 RankTimes rank_times(const Job& job, const Layout& l, const Stack& stack, const LayerCosts& costs) {
   const auto blocks = static_cast<double>(job.model.blocks());
   const int64_t stages = int64_t{l.pp} * l.chunks;
+  const std::vector<bool> is_dense = dense_blocks(job);
+  const CutCosts cut{costs.embedding.cut_flops, costs.block.cut_flops, costs.head.cut_flops};
   RankTimes times;
-  times.cut = stack.even_cut ? even_blocks(blocks, stages)
-                             : balanced_blocks(blocks, stages,
-                                               {costs.embedding.cut_flops, costs.block.cut_flops,
-                                                costs.head.cut_flops});
-  const double dense =
-      job.experts ? std::min(blocks, static_cast<double>(job.experts->dense_layers)) : 0;
+  if (stack.even_cut) {
+    times.cut = even_blocks(blocks, stages);
+    times.cut.is_dense = is_dense;
+  } else {
+    times.cut = is_dense.empty()
+                    ? balanced_blocks(blocks, stages, cut)
+                    : balanced_blocks(is_dense, stages, cut, costs.dense_block.cut_flops);
+  }
+  const auto dense = static_cast<double>(std::ranges::count(is_dense, true));
   times.all_seconds = seconds_of(stack, costs, {blocks - dense, dense, true, true}).total();
   times.ends = end_ranks(l);
   double longest = -1;
   for (size_t i = 0; i < static_cast<size_t>(times.ends.count); ++i) {
-    const RankShare share = share_of(job, l, times.cut, times.ends.ranks[i]);
+    const RankShare share = share_of(l, times.cut, times.ends.ranks[i]);
     times.shares[i] = share;
     const PhaseSeconds seconds = seconds_of(stack, costs, share);
     if (seconds.total() > longest) {

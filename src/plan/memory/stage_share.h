@@ -14,7 +14,8 @@
 namespace trireme::plan {
 
 struct LayerCosts {
-  LayerCost embedding, block, dense_block, head;  // dense_block: a block without experts
+  // dense_block: a block without experts of a model with experts; otherwise the same as block.
+  LayerCost embedding, block, dense_block, head;
   // Buffers of layouts that the engine runs: staged batches, and sums along tp and cp.
   spec::StagingBytes staging;
   int64_t axis_buffers = 0;
@@ -41,7 +42,7 @@ struct PhaseSeconds {
 PhaseSeconds seconds_of(const Stack&, const LayerCosts&, const RankShare&);
 
 // Ranks that include the slowest one and the one that needs the most memory: the first, second and
-// last; with split backward also some between them.
+// last, one between them, and with split backward several.
 struct EndRanks {
   static constexpr size_t max_count = 16;
   std::array<int, max_count> ranks{};
@@ -61,7 +62,7 @@ RankTimes rank_times(const Job&, const Layout&, const Stack&, const LayerCosts&)
 
 // Returns the number of the stage that is chunk `chunk` of a rank.
 int64_t stage_of(const Layout&, int rank, int chunk);
-RankShare share_of(const Job&, const Layout&, const StageBlocks&, int rank);
+RankShare share_of(const Layout&, const StageBlocks&, int rank);
 
 EndRanks end_ranks(const Layout&);
 

@@ -31,7 +31,7 @@ TEST(StageShare, every_rank_has_the_layers_of_the_engines_plan) {
       const Confirmed engine = confirm(job, machine, trireme_stack(), l);
       const RankTimes times = rank_times(job, l, trireme_stack(), pricer.layers(l));
       for (int rank = 0; rank < l.pp; ++rank) {
-        const RankShare share = share_of(job, l, times.cut, rank);
+        const RankShare share = share_of(l, times.cut, rank);
         ASSERT_EQ(share.blocks, blocks_in(job.model, engine.plan, rank))
             << name << ": " << to_text(l) << " rank " << rank;
         EXPECT_EQ(share.has_embedding, rank == 0);
@@ -53,8 +53,7 @@ TEST(StageShare, the_end_ranks_include_the_slowest) {
       const RankTimes times = rank_times(job, l, trireme_stack(), costs);
       double longest = 0, all = 0;
       for (int rank = 0; rank < l.pp; ++rank) {
-        const double own =
-            seconds_of(trireme_stack(), costs, share_of(job, l, times.cut, rank)).total();
+        const double own = seconds_of(trireme_stack(), costs, share_of(l, times.cut, rank)).total();
         longest = std::max(longest, own);
         all += own;
       }
@@ -72,21 +71,40 @@ TEST(StageShare, equal_shares_do_not_count_embedding_and_head) {
   const Layout l = layout_from_text("tp=8 pp=8 interleaved=3", 64);
   const RankTimes times = rank_times(job, l, megatron, pricer.layers(l));
   for (int rank = 0; rank < 8; ++rank) {
-    EXPECT_EQ(share_of(job, l, times.cut, rank).blocks, 12);
+    EXPECT_EQ(share_of(l, times.cut, rank).blocks, 12);
   }
   EXPECT_TRUE(times.slowest.has_head);
 }
 
-TEST(StageShare, blocks_without_experts_are_the_first) {
-  Job job = job_of("llama-8b", 64, 4096);
-  job.experts = Experts{.count = 8, .chosen = 2, .ffn = 1024, .dense_layers = 10};
+TEST(StageShare, blocks_with_and_without_experts_are_counted_apart) {
+  const Job job = with_experts(job_of("llama-8b", 64, 4096), 8, 2, 1024, 0, 10);
+  const spec::Machine machine = shipped_machine("h100");
+  const Stack megatron = shipped_stack("megatron-core");
   const Layout l = layout_from_text("pp=4", 4);
-  const StageBlocks cut = even_blocks(32, 4);
-  EXPECT_EQ(share_of(job, l, cut, 0).dense_blocks, 8);
-  EXPECT_EQ(share_of(job, l, cut, 0).blocks, 0);
-  EXPECT_EQ(share_of(job, l, cut, 1).dense_blocks, 2);
-  EXPECT_EQ(share_of(job, l, cut, 1).blocks, 6);
-  EXPECT_EQ(share_of(job, l, cut, 3).dense_blocks, 0);
+  const StageBlocks cut =
+      rank_times(job, l, megatron, Pricer(job, machine, megatron).layers(l)).cut;
+  EXPECT_EQ(share_of(l, cut, 0).dense_blocks, 8);
+  EXPECT_EQ(share_of(l, cut, 0).blocks, 0);
+  EXPECT_EQ(share_of(l, cut, 1).dense_blocks, 2);
+  EXPECT_EQ(share_of(l, cut, 1).blocks, 6);
+  EXPECT_EQ(share_of(l, cut, 3).dense_blocks, 0);
+}
+
+// Blocks of two kinds have no closed form.
+TEST(StageShare, stages_of_a_model_with_some_experts_are_those_of_the_engines_plan) {
+  const spec::Machine machine = shipped_machine("h100");
+  const Job job = with_experts(job_of("llama-8b", 64, 1024), 16, 2, 2048, 512, 3);
+  Pricer pricer(job, machine, trireme_stack());
+  Dice dice(11);
+  for (int i = 0; i < 40; ++i) {
+    const Layout l = runnable_layout(dice, job);
+    const Confirmed engine = confirm(job, machine, trireme_stack(), l);
+    const RankTimes times = rank_times(job, l, trireme_stack(), pricer.layers(l));
+    for (int rank = 0; rank < l.pp; ++rank) {
+      ASSERT_EQ(share_of(l, times.cut, rank).all_blocks(), blocks_in(job.model, engine.plan, rank))
+          << to_text(l) << " rank " << rank;
+    }
+  }
 }
 
 TEST(StageShare, both_arms_of_a_v_are_on_one_rank) {

@@ -59,7 +59,7 @@ double flat_seconds(const Ring& ring, Collective kind, double bytes, bool in_swi
 double collective_seconds(const Machine& m, Collective kind, const Group& group, double bytes) {
   if (group.size <= 1 || bytes <= 0) return 0;
   const int64_t local = inside(m, group);
-  const int64_t domains = (group.size + local - 1) / local;
+  const int64_t domains = domains_of(m, group);
   const auto ranks = static_cast<double>(group.size);
   const Ring near{static_cast<double>(local), domain_rate(m), m.domain.link.latency};
   if (kind == Collective::all_to_all) {
@@ -93,6 +93,23 @@ double collective_seconds(const Machine& m, Collective kind, const Group& group,
   const double two_levels =
       near_seconds + flat_seconds(far, kind, part, m.network.in_network_reduction);
   return std::min(one_ring, two_levels);
+}
+
+int64_t domains_of(const Machine& m, const Group& group) {
+  const int64_t local = inside(m, group);
+  return (group.size + local - 1) / local;
+}
+
+double two_level_seconds(const Machine& m, const Group& group, double bytes, double crossing) {
+  const int64_t local = inside(m, group), domains = domains_of(m, group);
+  if (domains <= 1) return collective_seconds(m, Collective::all_to_all, group, bytes);
+  if (bytes <= 0) return 0;
+  const auto others = static_cast<double>(local - 1);
+  const double far = bytes * crossing / rate_between(m, domains) +
+                     static_cast<double>(domains - 1) * m.network.link.latency;
+  const double near =
+      bytes * others / static_cast<double>(local) / domain_rate(m) + others * m.domain.link.latency;
+  return std::max(near, far);
 }
 
 double message_seconds(const Machine& m, int64_t stride, double bytes) {

@@ -22,6 +22,15 @@ enum class Collective : uint8_t { all_reduce, all_gather, reduce_scatter, all_to
 // rank's input, its own part included.
 double collective_seconds(const spec::Machine&, Collective, const Group&, double bytes);
 
+// Returns the number of domains that the ranks of a group are in.
+int64_t domains_of(const spec::Machine&, const Group&);
+
+// Returns the time of an all-to-all in two levels: a row crosses the network once for each domain
+// that needs it and is copied inside that domain, one row after the other, so that the slower level
+// counts. `bytes`: as for an all-to-all, all copies; `crossing`: the part of them that crosses the
+// network.
+double two_level_seconds(const spec::Machine&, const Group&, double bytes, double crossing);
+
 // Returns the time of a message from a rank to the one `stride` GPUs further.
 double message_seconds(const spec::Machine&, int64_t stride, double bytes);
 

@@ -2,71 +2,107 @@
 #include "plan/price/expert_cost.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "base/shape.h"
 #include "plan/price/collective.h"
 #include "plan/price/op_time.h"
+#include "spec/experts/expert_rows.h"
 
 namespace trireme::plan {
+
+using spec::CommKind;
+using spec::OpKind;
+
+bool is_grouped_product(OpKind kind) {
+  switch (kind) {
+    case OpKind::grouped_forward:
+    case OpKind::grouped_swiglu_forward:
+    case OpKind::grouped_backward_input:
+    case OpKind::grouped_swiglu_backward:
+    case OpKind::grouped_backward_weight:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_row_op(OpKind kind) {
+  switch (kind) {
+    case OpKind::router_forward:
+    case OpKind::router_backward:
+    case OpKind::route_rows:
+    case OpKind::arrange_rows:
+    case OpKind::gather_pairs:
+    case OpKind::sum_pairs:
+      return true;
+    default:
+      return false;
+  }
+}
+
+double busiest_share(const Job& job, const spec::MoeSpec& moe, int ep) {
+  return std::clamp(job.expert_imbalance, 1.0, spec::largest_row_budget(moe, ep));
+}
+
+double grouped_seconds(const Job& job, const spec::Machine& machine, const spec::Backend& backend,
+                       const spec::MoeSpec& moe, const LayerKey& key, const spec::OpCost& op) {
+  const int64_t groups = std::max<int64_t>(1, moe.router.experts / key.ep);
+  const double share = busiest_share(job, moe, key.ep);
+  const double rows = static_cast<double>(op.m) * share / static_cast<double>(groups);
+  const int64_t each =
+      base::round_up(std::max<int64_t>(1, std::llround(rows)), backend.expert_tile);
+  const auto bytes = static_cast<double>(op.bytes);
+  const Product product = op.kind == OpKind::grouped_backward_weight
+                              ? Product{op.n, op.k, each, groups, bytes, true}
+                              : Product{each, op.n, op.k, groups, bytes, false};
+  return gemm_seconds(machine.processor, product, key.precision);
+}
+
+double copies_between_nodes(const spec::RouterSpec& router, int64_t nodes) {
+  if (nodes <= 1) return 0;
+  const auto n = static_cast<double>(nodes), chosen = static_cast<double>(router.chosen);
+  double copies = n * (1 - std::pow(1 - 1 / n, chosen));
+  if (router.groups > 1) copies = std::min(copies, static_cast<double>(router.chosen_groups));
+  return copies * (n - 1) / n;
+}
+
 namespace {
 
-constexpr double storage_bytes = 2;
+double exchange_seconds(const spec::Machine& machine, const Stack& stack, const spec::MoeSpec& moe,
+                        const LayerKey& key, double bytes) {
+  const Group group{key.ep, int64_t{key.etp} * key.stages_between};
+  if (!stack.two_level_dispatch) {
+    return collective_seconds(machine, Collective::all_to_all, group, bytes);
+  }
+  const double copies = copies_between_nodes(moe.router, domains_of(machine, group));
+  return two_level_seconds(machine, group, bytes, copies / static_cast<double>(moe.router.chosen));
+}
 
 }  // namespace
 
-int64_t shared_width(const Experts& experts, int tp) {
-  return std::max<int64_t>(experts.shared_ffn, int64_t{8} * tp);
-}
-
-void add_experts(const Job& job, const spec::Machine& machine, const Stack& stack,
-                 const LayerKey& key, LayerCost& cost) {
-  const Experts& e = *job.experts;
-  const auto& block = spec::typical_block(job.model);
-  const int64_t tokens = key.micro_batch * job.seq_len / key.cp;
-  // Each rank along tp works on its share of the rows, with or without sequence parallelism.
-  const int64_t rows = std::max<int64_t>(1, tokens * e.chosen / key.tp);
-  const int64_t local = std::max<int64_t>(1, e.count / key.ep);
-  const int64_t each = std::max<int64_t>(1, rows / local);
-  const bool gated = block.activation == spec::Activation::swiglu;
-  const int64_t up = gated ? 2 * e.ffn : e.ffn;
-  const spec::Processor& p = machine.processor;
-  const auto seconds = [&](int64_t m, int64_t n, int64_t k, bool accumulates) {
-    const double bytes =
-        storage_bytes * static_cast<double>(local) * static_cast<double>(m * k + n * k + m * n);
-    return stack.gemm * gemm_seconds(p, {m, n, k, local, bytes, accumulates}, key.precision);
-  };
-  const auto moved = [&](double columns) {
-    return streaming_seconds(p,
-                             stack.streaming * storage_bytes * static_cast<double>(rows) * columns);
-  };
-  const auto width = static_cast<double>(block.width), inner = static_cast<double>(up);
-  const auto ffn = static_cast<double>(e.ffn);
-  // Rows are permuted into the order of their experts and back, each a read and a write.
-  const double ordering = 2 * moved(2 * width);
-  cost.f += seconds(each, up, block.width, false) + seconds(each, block.width, e.ffn, false) +
-            moved(inner + ffn) + ordering;
-  cost.b += seconds(each, e.ffn, block.width, false) + seconds(each, block.width, up, false) +
-            moved(2 * inner + 2 * ffn) + ordering;
-  cost.w += seconds(e.ffn, block.width, each, true) + seconds(up, block.width, each, true);
-  cost.f_kernels += 12;
-  cost.b_kernels += 16;
-  const double flops = 2 * static_cast<double>(rows) * width * (inner + ffn);
-  cost.flops += 3 * flops;
-  cost.cut_flops += 3 * flops * key.tp;
-  // Dispatch to the experts' ranks and back, along cp and dp, starting in the rank's own domain.
-  const double bytes = static_cast<double>(rows) * width * storage_bytes;
-  const double once = collective_seconds(machine, Collective::all_to_all, {key.ep, key.tp}, bytes);
-  cost.f_ep += 2 * once * (1 - stack.ep_overlap);
-  cost.b_ep += 2 * once * (1 - stack.ep_overlap);
-  cost.expert_params += static_cast<double>(local) * width * (inner + ffn);
-  const double act = storage_bytes * static_cast<double>(rows);
-  if (key.recompute == spec::Recompute::full) {
-    cost.r += cost.f;
-    cost.expert_working += act * (2 * width + inner + ffn);
-  } else {
-    cost.kept_for_w +=
-        act * (2 * width + inner + (key.recompute == spec::Recompute::none ? ffn : 0.0));
-    cost.expert_working += act * (inner + width);
+double expert_seconds(const Job& job, const spec::Machine& machine, const Stack& stack,
+                      const spec::MoeSpec& moe, const LayerKey& key,
+                      const std::vector<spec::CommCost>& all) {
+  // The engine sends blocks of a fixed size; other programs send the rows that there are, most of
+  // them to the busiest rank.
+  const double share = stack.is_engine() ? 1 : busiest_share(job, moe, key.ep);
+  double seconds = 0;
+  for (const spec::CommCost& comm : all) {
+    const auto bytes =
+        static_cast<double>(comm.elements) * static_cast<double>(base::size_of(comm.dtype));
+    if (comm.axis == spec::Axis::etp) {
+      const Collective kind =
+          comm.kind == CommKind::all_gather ? Collective::all_gather : Collective::reduce_scatter;
+      seconds += collective_seconds(machine, kind, {key.etp, 1}, share * bytes);
+    } else if (comm.axis == spec::Axis::ep && comm.kind == CommKind::all_to_all) {
+      seconds += exchange_seconds(machine, stack, moe, key, share * bytes);
+    } else if (comm.axis == spec::Axis::ep) {
+      // The loads of experts, over the ranks that have other tokens.
+      seconds += collective_seconds(machine, Collective::all_reduce, {comm.ranks, 1}, bytes);
+    }
   }
+  return seconds * (1 - stack.ep_overlap);
 }
 
 }  // namespace trireme::plan

@@ -5,14 +5,13 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "plan/price/collective.h"
 #include "plan/context/context_cost.h"
 #include "plan/price/expert_cost.h"
-#include "plan/price/op_time.h"
+#include "plan/price/op_sum.h"
+#include "spec/context/context_parallel.h"
 #include "spec/facts/facts.h"
 #include "spec/memory/predict.h"
 #include "spec/parallel/bucket.h"
-#include "spec/context/context_parallel.h"
 #include "spec/plan.h"
 #include "spec/state/muon.h"
 
@@ -22,21 +21,8 @@ namespace {
 using spec::Axis;
 using spec::Facts;
 using spec::OpCost;
-using spec::OpKind;
 
-// The inputs from which the facts of one layer are priced.
-struct Pricing {
-  const Job& job;
-  const spec::Machine& machine;
-  const Stack& stack;
-  const LayerKey& key;
-  spec::LocalShape shape;
-  spec::Recipe recipe;
-  double streaming;  // factor on bytes
-  Precision products;
-};
-
-spec::LocalShape shape_of(const Job& job, const LayerKey& key) {
+spec::LocalShape shape_of(const Job& job, const Stack& stack, const LayerKey& key) {
   spec::LocalShape shape;
   shape.sequences = key.micro_batch;
   shape.seq_len = job.seq_len;
@@ -46,6 +32,11 @@ spec::LocalShape shape_of(const Job& job, const LayerKey& key) {
   shape.has_documents = job.document_mask;
   shape.mesh[Axis::tp] = key.tp;
   shape.mesh[Axis::cp] = key.cp;
+  shape.mesh[Axis::ep] = key.ep;
+  shape.mesh[Axis::etp] = key.etp;
+  // Other programs exchange the rows that there are.
+  shape.row_budget = stack.is_engine() ? key.row_budget : 1;
+  shape.expert_capacity = key.expert_capacity;
   shape.sequence_parallel = key.sequence_parallel && key.tp > 1;
   shape.ulysses = key.ulysses;
   shape.slices = key.context_slices;
@@ -53,95 +44,10 @@ spec::LocalShape shape_of(const Job& job, const LayerKey& key) {
   return shape;
 }
 
-// Other programs are priced without a fixed order of sums.
-spec::Backend backend_of(const Job& job, const Stack& stack) {
-  return stack.is_engine() ? job.backend : spec::cuda_backend(false);
-}
-
-double op_seconds(const Pricing& p, const OpCost& op) {
-  if (op.kind == OpKind::gemm) {
-    const bool accumulates = op.layout == spec::GemmLayout::tn;
-    double seconds =
-        p.stack.gemm *
-        gemm_seconds(p.machine.processor,
-                     {op.m, op.n, op.k, 1, static_cast<double>(op.bytes), accumulates}, p.products);
-    if (p.products == Precision::fp8 || p.products == Precision::fp4) {
-      // Quantising the activation: read it, and write it in both orders.
-      const double elements = static_cast<double>(op.m) * static_cast<double>(op.k);
-      seconds += streaming_seconds(p.machine.processor, 4 * elements);
-    }
-    return seconds;
-  }
-  return streaming_seconds(p.machine.processor, static_cast<double>(op.bytes) * p.streaming);
-}
-
-bool is_attention_backward(OpKind kind) {
-  return kind == OpKind::attention_backward || kind == OpKind::attention_ranges_backward;
-}
-
-bool is_attention(OpKind kind) {
-  return kind == OpKind::attention_forward || kind == OpKind::attention_ranges_forward ||
-         is_attention_backward(kind);
-}
-
-struct Sum {
-  double seconds = 0, attention = 0, products = 0, kernels = 0;
-  double flops = 0, product_flops = 0;
-};
-
-// `shape` is the attention of whole sequences; along cp an op has a part of its pairs or heads.
-Sum sum_of(const Pricing& p, const std::vector<OpCost>& ops, const spec::AttentionShape& shape) {
-  Sum sum;
-  const spec::Backend backend = backend_of(p.job, p.stack);
-  const double pairs = spec::causal_pairs(shape.sequences, shape.seq_len) *
-                       static_cast<double>(shape.heads * shape.head_dim);
-  // The rank along cp with the most pairs counts.
-  const double balance =
-      spec::context_balance(p.key.context_slices, p.key.cp / p.key.ulysses, p.job.seq_len);
-  for (const OpCost& op : ops) {
-    sum.kernels += 1;
-    if (is_attention(op.kind)) {
-      const bool is_backward = is_attention_backward(op.kind);
-      const double part = op.flops / ((is_backward ? 10 : 4) * pairs);
-      const double seconds =
-          attention_seconds(p.machine.processor, p.stack,
-                            {shape, is_backward, part * balance,
-                             backend.deterministic && spec::attention_is_fused(backend, shape)});
-      sum.attention += seconds;
-      sum.seconds += seconds;
-      sum.flops += op.flops;
-    } else {
-      const double seconds = op_seconds(p, op);
-      sum.seconds += seconds;
-      sum.flops += op.flops;
-      if (op.kind == OpKind::gemm) {
-        sum.products += seconds;
-        sum.product_flops += op.flops;
-      }
-    }
-  }
-  return sum;
-}
-
-// Returns the exposed seconds of collectives along tp, the innermost axis.
-double tp_seconds(const Pricing& p, const std::vector<spec::CommCost>& all) {
-  double seconds = 0;
-  for (const spec::CommCost& comm : all) {
-    if (comm.axis != Axis::tp) continue;
-    const auto bytes =
-        static_cast<double>(comm.elements) * static_cast<double>(base::size_of(comm.dtype));
-    const Collective kind = comm.kind == spec::CommKind::all_reduce   ? Collective::all_reduce
-                            : comm.kind == spec::CommKind::all_gather ? Collective::all_gather
-                                                                      : Collective::reduce_scatter;
-    seconds += collective_seconds(p.machine, kind, {p.key.tp, 1}, bytes);
-  }
-  return seconds * (1 - p.stack.tp_overlap);
-}
-
-double elements_of(const Facts& facts, const spec::Sizes& mesh) {
+double elements_of(const Facts& facts, const spec::Sizes& mesh, spec::ParamView view) {
   double elements = 0;
   for (const spec::Param& param : facts.params) {
-    if (param.tied_copy || param.shard.shape.empty()) continue;
+    if (param.tied_copy || param.shard.shape.empty() || param.view != view) continue;
     elements += static_cast<double>(spec::local_elements(param.shard, mesh));
   }
   return elements;
@@ -194,6 +100,10 @@ void add_engine_bytes(const Pricing& p, const Facts& facts, spec::Recompute reco
   const spec::BucketLayout bucket = spec::bucket_layout(facts.params, p.shape.mesh);
   cost.elements = bucket.elements;
   cost.matrix_elements = bucket.matrices;
+  if (p.moe != nullptr) {
+    cost.expert_elements =
+        spec::bucket_layout(facts.params, p.shape.mesh, spec::ParamView::expert).elements;
+  }
   const std::vector<spec::MuonMatrix> matrices =
       spec::muon_matrices(facts.params, bucket, p.shape.mesh);
   if (!matrices.empty()) {
@@ -209,45 +119,51 @@ void add_engine_bytes(const Pricing& p, const Facts& facts, spec::Recompute reco
 
 // Returns the fraction of a block's matrix products that is recomputed if every second one is kept:
 // the projections of keys, of attention's output, and up.
-double recomputed_products(const Job& job) {
-  const auto& block = spec::typical_block(job.model);
+double recomputed_products(const spec::BlockSpec& block) {
   const double width = static_cast<double>(block.width);
   const double inner = static_cast<double>(block.heads * block.head_dim);
   const double key = static_cast<double>(block.kv_heads * block.head_dim);
-  const double ffn = static_cast<double>(block.ffn);
-  const double feed_forward = width * static_cast<double>(block.up_width() + block.ffn);
+  // With experts, those of a token together.
+  const int64_t columns =
+      block.moe ? block.moe->router.chosen * block.moe->ffn + block.moe->shared_ffn : block.ffn;
+  const double ffn = static_cast<double>(columns);
+  const bool is_gated = block.activation == spec::Activation::swiglu;
+  const double feed_forward = width * (is_gated ? 3 : 2) * ffn;
   const double all = width * (inner + 2 * key) + inner * width + feed_forward;
   return (width * key + inner * width + width * ffn) / all;
 }
 
 // Replaces Trireme's recompute by that of another program. `f` is the sum of the forward.
-void set_recompute_of_stack(const Pricing& p, const Sum& f, LayerCost& cost) {
+void set_recompute_of_stack(const Pricing& p, const OpSum& f, const spec::BlockSpec* block,
+                            LayerCost& cost) {
   const double factor = p.machine.step_factor;
   if (p.key.recompute == spec::Recompute::full && p.stack.full_recompute_is_whole) {
     cost.r = cost.f;
     cost.r_tp = cost.f_tp;
+    cost.r_ep = cost.f_ep;
     cost.r_kernels = cost.f_kernels;
     cost.r_flops = f.flops;
   }
   if (p.key.recompute == spec::Recompute::selective &&
       p.stack.selective == spec::SelectiveRecompute::attention) {
     cost.r = f.attention * factor;
-    cost.r_tp = 0;
+    cost.r_tp = cost.r_ep = 0;
     cost.r_kernels = 4;
     cost.r_flops = 0;
   }
   if (p.key.recompute == spec::Recompute::selective &&
-      p.stack.selective == spec::SelectiveRecompute::products && f.attention > 0) {
-    const double recomputed = recomputed_products(p.job);
+      p.stack.selective == spec::SelectiveRecompute::products && block != nullptr) {
+    const double recomputed = recomputed_products(*block);
     cost.r = (f.seconds - f.attention - (1 - recomputed) * f.products) * factor;
     cost.r_tp = cost.f_tp / 2;  // results of reductions are kept, gathered inputs are not
+    cost.r_ep = 0;              // results of exchanges are kept
     cost.r_kernels = cost.f_kernels;
     cost.r_flops = recomputed * f.product_flops;
   }
 }
 
 // Adds exposed transfers along cp. `f` and `b` are the sums of forward and input gradient.
-void add_context(const Pricing& p, const Facts& facts, const Sum& f, const Sum& b,
+void add_context(const Pricing& p, const Facts& facts, const OpSum& f, const OpSum& b,
                  LayerCost& cost) {
   if (p.key.cp == 1 || f.attention <= 0) return;
   const auto exposed = [&](const std::vector<spec::CommCost>& comms, double compute) {
@@ -259,11 +175,14 @@ void add_context(const Pricing& p, const Facts& facts, const Sum& f, const Sum& 
       exposed(facts.b_comm, b.attention) + (is_whole ? cost.f_cp : exposed(facts.r_comm, 0));
 }
 
-LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionShape& attention,
+// `block` is the block on one rank, or null for another layer.
+LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::BlockSpec* block = nullptr,
                   spec::Recompute recompute = spec::Recompute::none) {
+  spec::AttentionShape attention;
+  if (block != nullptr) attention = spec::attention_shape(*block, p.shape, p.recipe.storage);
   LayerCost cost;
-  const Sum f = sum_of(p, facts.f, attention), b = sum_of(p, facts.b, attention),
-            w = sum_of(p, facts.w, attention), r = sum_of(p, facts.r, attention);
+  const OpSum f = sum_of(p, facts.f, attention), b = sum_of(p, facts.b, attention),
+              w = sum_of(p, facts.w, attention), r = sum_of(p, facts.r, attention);
   const double factor = p.machine.step_factor;
   cost.f = f.seconds * factor;
   cost.b = b.seconds * factor;
@@ -277,8 +196,17 @@ LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionSha
   cost.f_tp = tp_seconds(p, facts.f_comm);
   cost.b_tp = tp_seconds(p, facts.b_comm) + tp_seconds(p, facts.w_comm);
   cost.r_tp = tp_seconds(p, facts.r_comm);
-  set_recompute_of_stack(p, f, cost);
-  cost.params = elements_of(facts, p.shape.mesh);
+  if (p.moe != nullptr) {
+    const auto exchanges = [&p](const std::vector<spec::CommCost>& comms) {
+      return expert_seconds(p.job, p.machine, p.stack, *p.moe, p.key, comms);
+    };
+    cost.f_ep = exchanges(facts.f_comm);
+    cost.b_ep = exchanges(facts.b_comm) + exchanges(facts.w_comm);
+    cost.r_ep = exchanges(facts.r_comm);
+  }
+  set_recompute_of_stack(p, f, block, cost);
+  cost.params = elements_of(facts, p.shape.mesh, spec::ParamView::dense);
+  cost.expert_params = elements_of(facts, p.shape.mesh, spec::ParamView::expert);
   add_slots(p, facts, cost);
   if (p.stack.is_engine()) add_engine_bytes(p, facts, recompute, cost);
   add_context(p, facts, f, b, cost);
@@ -292,10 +220,11 @@ Pricing pricing_of(const Job& job, const spec::Machine& machine, const Stack& st
           machine,
           stack,
           key,
-          shape_of(job, key),
+          shape_of(job, stack, key),
           recipe_of(stack, key.precision, key.grad_dtype),
           stack.streaming,
-          key.precision};
+          key.precision,
+          nullptr};
 }
 
 Facts facts_of(const Pricing& p, const spec::ModelSpec& model, int layer,
@@ -321,20 +250,28 @@ double whole_flops(Pricing p, const spec::ModelSpec& model, int layer, spec::Rec
 
 }  // namespace
 
-LayerKey layer_key(const Layout& l) {
-  return {l.tp,
-          l.cp,
-          l.ep,
-          l.micro_batch,
-          l.recompute,
-          l.sequence_parallel && l.tp > 1,
-          l.precision,
-          l.grad_dtype,
-          l.recompute == spec::Recompute::none ? -1 : l.recompute_blocks,
-          l.context_kind,
-          l.context_slices,
-          std::max(l.ulysses, 1),
-          l.ffn_rows};
+LayerKey layer_key(const Job& job, const Layout& l) {
+  LayerKey key{.tp = l.tp,
+               .cp = l.cp,
+               .micro_batch = l.micro_batch,
+               .recompute = l.recompute,
+               .sequence_parallel = l.sequence_parallel && l.tp > 1,
+               .precision = l.precision,
+               .grad_dtype = l.grad_dtype,
+               .recompute_blocks = l.recompute == spec::Recompute::none ? -1 : l.recompute_blocks,
+               .context_kind = l.context_kind,
+               .context_slices = l.context_slices,
+               .ulysses = std::max(l.ulysses, 1),
+               .ffn_rows = l.ffn_rows};
+  if (!has_experts(job)) return key;
+  key.ep = l.ep;
+  key.etp = l.etp;
+  key.row_budget = l.row_budget;
+  key.expert_capacity = l.expert_capacity;
+  // Ranks along tp and cp are always neighbours.
+  const bool is_inside = int64_t{l.ep} * l.etp <= int64_t{l.tp} * l.cp;
+  if (l.placement == Placement::pp_inside && !is_inside) key.stages_between = l.pp;
+  return key;
 }
 
 size_t LayerKeyHash::operator()(const LayerKey& k) const {
@@ -342,28 +279,27 @@ size_t LayerKeyHash::operator()(const LayerKey& k) const {
   for (const int value :
        {k.tp, k.cp, k.ep, static_cast<int>(k.recompute), static_cast<int>(k.sequence_parallel),
         static_cast<int>(k.precision), static_cast<int>(k.grad_dtype), k.recompute_blocks,
-        static_cast<int>(k.context_kind), static_cast<int>(k.context_slices), k.ulysses}) {
+        static_cast<int>(k.context_kind), static_cast<int>(k.context_slices), k.ulysses, k.etp,
+        k.stages_between}) {
     h = h * 1000003U + static_cast<uint64_t>(value);
   }
   return h;
 }
 
 LayerCost block_cost(const Job& job, const spec::Machine& machine, const Stack& stack,
-                     const LayerKey& key, bool has_experts) {
-  const Pricing p = pricing_of(job, machine, stack, key);
-  spec::BlockSpec block = spec::typical_block(job.model);
+                     const LayerKey& key, const spec::BlockSpec& of_model) {
+  Pricing p = pricing_of(job, machine, stack, key);
+  spec::BlockSpec block = of_model;
   // If tp exceeds the key and value heads, each rank has a copy of one.
   if (block.kv_heads % key.tp != 0 && key.tp % block.kv_heads == 0) block.kv_heads = key.tp;
-  if (has_experts) block.ffn = shared_width(*job.experts, key.tp);
+  if (of_model.moe) p.moe = &*of_model.moe;
   const spec::ModelSpec model{job.model.name,
                               job.model.max_seq,
                               job.model.init_std,
                               {job.model.layers.front(), block, job.model.layers.back()}};
   const spec::BlockSpec local = spec::local_block(block, p.shape.mesh);
-  const spec::AttentionShape attention = spec::attention_shape(local, p.shape, p.recipe.storage);
-  LayerCost cost = cost_of(p, facts_of(p, model, 1, key.recompute), attention, key.recompute);
+  LayerCost cost = cost_of(p, facts_of(p, model, 1, key.recompute), &local, key.recompute);
   cost.cut_flops = whole_flops(p, model, 1, key.recompute);
-  if (has_experts) add_experts(job, machine, stack, key, cost);
   return cost;
 }
 
@@ -371,7 +307,7 @@ LayerCost embedding_cost(const Job& job, const spec::Machine& machine, const Sta
                          const LayerKey& key) {
   Pricing p = pricing_of(job, machine, stack, key);
   p.streaming = stack.head_streaming;
-  LayerCost cost = cost_of(p, facts_of(p, job.model, 0, spec::Recompute::none), {});
+  LayerCost cost = cost_of(p, facts_of(p, job.model, 0, spec::Recompute::none));
   cost.cut_flops = whole_flops(p, job.model, 0, spec::Recompute::none);
   return cost;
 }
@@ -382,7 +318,7 @@ LayerCost head_cost(const Job& job, const spec::Machine& machine, const Stack& s
   p.streaming = stack.head_streaming;
   p.products = key.precision == Precision::fp32 ? Precision::fp32 : Precision::bf16;
   const auto layer = static_cast<int>(job.model.layers.size()) - 1;
-  LayerCost cost = cost_of(p, facts_of(p, job.model, layer, spec::Recompute::none), {});
+  LayerCost cost = cost_of(p, facts_of(p, job.model, layer, spec::Recompute::none));
   cost.cut_flops = whole_flops(p, job.model, layer, spec::Recompute::none);
   if (stack.is_engine()) {
     // The engine computes logits in chunks of rows, which cost the same per row.

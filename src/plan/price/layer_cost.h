@@ -24,9 +24,14 @@ struct LayerKey {
   spec::ContextSlices context_slices = spec::ContextSlices::zigzag;
   int ulysses = 1;
   int64_t ffn_rows = 0;
+  int etp = 1;
+  double row_budget = 1, expert_capacity = 0;
+  // Stages whose ranks are between two ranks along ep (Placement::pp_inside); 1: none.
+  int stages_between = 1;
   bool operator==(const LayerKey&) const = default;
 };
-LayerKey layer_key(const Layout&);
+// Returns the key; fields that only experts depend on keep their defaults if there are none.
+LayerKey layer_key(const Job&, const Layout&);
 struct LayerKeyHash {
   size_t operator()(const LayerKey&) const;
 };
@@ -38,12 +43,12 @@ struct LayerCost {
   // Seconds of collectives along tp, cp and ep that no compute overlaps.
   double f_tp = 0, b_tp = 0, r_tp = 0;
   double f_cp = 0, b_cp = 0;
-  double f_ep = 0, b_ep = 0;
+  double f_ep = 0, b_ep = 0, r_ep = 0;
   double f_kernels = 0, b_kernels = 0, r_kernels = 0;
   double flops = 0, r_flops = 0;  // of the rank
   double cut_flops = 0;           // of all ranks along tp; the engine balances stages by them
 
-  // Parameter elements of a rank: replicated over dp, and over dp / ep.
+  // Parameter elements of a rank in the dense and in the expert view of the mesh.
   double params = 0, expert_params = 0;
   // Bytes of a micro-batch: kept from F to B (with the layer's input), from F to W and, if backward
   // is split, from B to W.
@@ -52,28 +57,26 @@ struct LayerCost {
   // Bytes that live only while the layer runs: dropped slots in F, and recomputed in backward; what
   // a merged backward passes from B to W, without the output gradient; scratch of operations.
   double dropped = 0, dropped_backward = 0, made_by_b = 0, output_gradient = 0, scratch = 0;
-  double expert_working = 0;
 
   // Sizes for EngineMemory: slots with merged and with split backward, for a layer whose input and
-  // output gradient come from other stages; scratch; the elements of the layer's bucket for one
-  // data rank, of the matrices in it, and of a tied copy.
+  // output gradient come from other stages; scratch; the elements of the layer's dense bucket for
+  // one data rank, of the matrices in it, of its bucket of experts, and of a tied copy.
   spec::LayerStash merged_stash, split_stash;
   int64_t scratch_bytes = 0, elements = 0, matrix_elements = 0, tied_elements = 0;
+  int64_t expert_elements = 0;
   int64_t muon_bytes = 0;  // scratch of Muon, without the momentum of the bucket
   // FLOPs of one Newton-Schulz iteration of all matrices, and of the largest.
   double muon_flops = 0, largest_muon_flops = 0;
 
   double kept() const { return kept_for_b + kept_for_w; }
-  double working() const {
-    return dropped + made_by_b + output_gradient + scratch + expert_working;
-  }
+  double working() const { return dropped + made_by_b + output_gradient + scratch; }
 
   double backward() const { return b + w; }
 };
 
 // Return the cost of a block, the embedding and the head. They throw ConfigError if facts() does.
 LayerCost block_cost(const Job&, const spec::Machine&, const Stack&, const LayerKey&,
-                     bool has_experts);
+                     const spec::BlockSpec&);
 LayerCost embedding_cost(const Job&, const spec::Machine&, const Stack&, const LayerKey&);
 LayerCost head_cost(const Job&, const spec::Machine&, const Stack&, const LayerKey&);
 

@@ -52,8 +52,9 @@ LayerCost mean_cost(const LayerCost& some, const LayerCost& others, double share
   };
   for (double LayerCost::*part :
        {&LayerCost::b, &LayerCost::w, &LayerCost::r, &LayerCost::b_tp, &LayerCost::r_tp,
-        &LayerCost::b_cp, &LayerCost::r_kernels, &LayerCost::r_flops, &LayerCost::cut_flops,
-        &LayerCost::kept_for_b, &LayerCost::kept_for_w, &LayerCost::kept_from_b}) {
+        &LayerCost::b_cp, &LayerCost::r_ep, &LayerCost::r_kernels, &LayerCost::r_flops,
+        &LayerCost::cut_flops, &LayerCost::kept_for_b, &LayerCost::kept_for_w,
+        &LayerCost::kept_from_b}) {
     mix(part);
   }
   const auto mix_stash = [&](spec::LayerStash LayerCost::*stash) {
@@ -68,6 +69,25 @@ LayerCost mean_cost(const LayerCost& some, const LayerCost& others, double share
   mix_stash(&LayerCost::merged_stash);
   mix_stash(&LayerCost::split_stash);
   return mean;
+}
+
+// The ranks that sum gradients: `copies` copies of the state, each on `shards` ranks, which are
+// `stride` GPUs from each other.
+struct DataRanks {
+  int64_t copies = 1, shards = 1, stride = 1;
+
+  int64_t size() const { return copies * shards; }
+};
+
+DataRanks dense_ranks(const Layout& l) {
+  const int64_t apart = l.placement == Placement::dp_inside ? 1 : l.pp;
+  return {l.dp_replicate, int64_t{l.dp_shard} * l.cp, l.tp * apart};
+}
+
+DataRanks expert_ranks(const Layout& l) {
+  const spec::ExpertSizes sizes = spec::expert_sizes(l).value_or(spec::ExpertSizes{});
+  const int64_t apart = l.placement == Placement::dp_inside ? 1 : l.pp;
+  return {sizes.edp, sizes.ezero, int64_t{l.ep} * l.etp * apart};
 }
 
 }  // namespace
@@ -86,26 +106,29 @@ struct Pricer::State {
   EngineMemory engine_memory{job, stack};
 
   Known& find(const Layout& layout) {
-    const LayerKey key = layer_key(layout);
+    const LayerKey key = layer_key(job, layout);
     const auto found = known.find(key);
     if (found != known.end()) return found->second;
     LayerCosts all;
     all.embedding = embedding_cost(job, machine, stack, key);
     all.head = head_cost(job, machine, stack, key);
-    all.block = block_cost(job, machine, stack, key, job.experts.has_value());
-    const int blocks = job.model.blocks();
-    if (key.recompute_blocks >= 0 && key.recompute_blocks < blocks) {
-      // All blocks get the mean cost; confirm() uses the cost of each layer.
-      LayerKey plain = key;
-      plain.recompute = spec::Recompute::none;
-      const LayerCost other = block_cost(job, machine, stack, plain, job.experts.has_value());
-      all.block = mean_cost(all.block, other, static_cast<double>(key.recompute_blocks) / blocks);
-    }
-    all.dense_block = job.experts && job.experts->dense_layers > 0
-                          ? block_cost(job, machine, stack, key, false)
-                          : all.block;
+    all.block = mean_block_cost(key, main_block(job.model));
+    const spec::BlockSpec* dense = dense_block(job.model);
+    all.dense_block = dense != nullptr ? mean_block_cost(key, *dense) : all.block;
     if (has_exact_bytes(layout)) add_engine_buffers(job, layout, all);
     return known.emplace(key, Known{all, {}}).first->second;
+  }
+
+  // Returns the cost of a block. If only some blocks recompute, all get the mean cost; confirm()
+  // uses the cost of each layer.
+  LayerCost mean_block_cost(const LayerKey& key, const spec::BlockSpec& block) const {
+    const LayerCost cost = block_cost(job, machine, stack, key, block);
+    const int blocks = job.model.blocks();
+    if (key.recompute_blocks < 0 || key.recompute_blocks >= blocks) return cost;
+    LayerKey plain = key;
+    plain.recompute = spec::Recompute::none;
+    return mean_cost(cost, block_cost(job, machine, stack, plain, block),
+                     static_cast<double>(key.recompute_blocks) / blocks);
   }
 
   bool has_exact_bytes(const Layout& layout) const {
@@ -125,47 +148,38 @@ struct Pricer::State {
   void add_bytes(const Layout&, const LayerCosts&, const RankTimes&, Price&);
   void add_flops(const Layout&, const LayerCosts&, Price&) const;
   double data_seconds(const Layout&, const LayerCosts&, const RankTimes&) const;
-  double reduce_seconds(const Layout&, double elements, double layers, const Group&) const;
-  double gather_seconds(const Layout&, double elements, double layers, const Group&) const;
+  double reduce_seconds(const Layout&, double elements, double layers, const DataRanks&) const;
+  double gather_seconds(double elements, double layers, const DataRanks&) const;
   double exposed_seconds(double transfer, double window, double overlap) const;
   double update_seconds(const Layout&, const LayerCosts&, const RankShare&) const;
 };
 
-namespace {
-
-Group data_group(const Layout& l, int64_t size) {
-  return {size, l.placement == Placement::dp_inside ? int64_t{l.tp} : int64_t{l.tp} * l.pp};
-}
-
-}  // namespace
-
 // Returns the time of gradient reduction, layer by layer. If a copy of the state is sharded, each
 // rank receives the sums of its shard, first inside the copy and then over copies (HSDP).
 double Pricer::State::reduce_seconds(const Layout& l, double elements, double layers,
-                                     const Group& group) const {
-  if (group.size <= 1 || elements <= 0) return 0;
+                                     const DataRanks& ranks) const {
+  if (ranks.size() <= 1 || elements <= 0) return 0;
   const double bytes = elements / layers * reduce_bytes(stack, l);
   if (l.zero_stage == 0) {
-    return layers * collective_seconds(machine, Collective::all_reduce, group, bytes);
+    return layers *
+           collective_seconds(machine, Collective::all_reduce, {ranks.size(), ranks.stride}, bytes);
   }
-  const int64_t shards = std::max<int64_t>(1, group.size / l.dp_replicate);
-  const Group inside{shards, group.stride}, copies{group.size / shards, group.stride * shards};
+  const Group inside{ranks.shards, ranks.stride};
+  const Group copies{ranks.copies, ranks.stride * ranks.shards};
   double seconds = 0;
-  if (shards > 1) {
+  if (inside.size > 1) {
     seconds += collective_seconds(machine, Collective::reduce_scatter, inside, bytes);
   }
   if (copies.size > 1) {
     seconds += collective_seconds(machine, Collective::all_reduce, copies,
-                                  bytes / static_cast<double>(shards));
+                                  bytes / static_cast<double>(ranks.shards));
   }
   return layers * seconds;
 }
 
 // Returns the time to gather one layer's parameters inside a copy of the state.
-double Pricer::State::gather_seconds(const Layout& l, double elements, double layers,
-                                     const Group& group) const {
-  const Group inside{std::max<int64_t>(1, group.size / l.dp_replicate), group.stride};
-  return collective_seconds(machine, Collective::all_gather, inside,
+double Pricer::State::gather_seconds(double elements, double layers, const DataRanks& ranks) const {
+  return collective_seconds(machine, Collective::all_gather, {ranks.shards, ranks.stride},
                             elements / layers * stack.gather_bytes);
 }
 
@@ -186,18 +200,15 @@ double Pricer::State::data_seconds(const Layout& l, const LayerCosts& costs,
   const double forward = times.slowest_seconds.forward * passes;
   const double backward = times.slowest_seconds.backward * passes;
   const auto m = static_cast<double>(micro_batches(job, l));
-  const Group group = data_group(l, int64_t{l.data_ranks()} * l.cp);
+  const DataRanks ranks = dense_ranks(l), of_experts = expert_ranks(l);
   const double elements = params_of(costs, share), experts = expert_params_of(costs, share);
   const double layers = std::max(1.0, share.all_blocks());
-  const Group expert_group{std::max<int64_t>(1, int64_t{l.data_ranks()} * l.cp / l.ep),
-                           group.stride * l.ep};
-  const double reduce = (reduce_seconds(l, elements, layers, group) +
-                         reduce_seconds(l, experts, layers, expert_group)) /
+  const double reduce = (reduce_seconds(l, elements, layers, ranks) +
+                         reduce_seconds(l, experts, layers, of_experts)) /
                         stack.data_rate;
   const auto gather = [&] {
     return layers / stack.data_rate *
-           (gather_seconds(l, elements, layers, group) +
-            gather_seconds(l, experts, layers, expert_group));
+           (gather_seconds(elements, layers, ranks) + gather_seconds(experts, layers, of_experts));
   };
   const auto exposed = [&](double transfer, double window, double overlap) {
     return exposed_seconds(transfer, window, overlap);
@@ -208,7 +219,8 @@ double Pricer::State::data_seconds(const Layout& l, const LayerCosts& costs,
         reduces *
         exposed(reduce, reduces > 1 ? times.slowest_seconds.backward : backward, stack.dp_overlap);
     // Updated weights are gathered during the next forward.
-    if (l.zero_stage > 0 && group.size > 1) seconds += exposed(gather(), forward, stack.dp_overlap);
+    if (l.zero_stage > 0 && ranks.size() > 1)
+      seconds += exposed(gather(), forward, stack.dp_overlap);
     return seconds;
   }
   // In a pipeline parameters stay gathered for all micro-batches (keep_params); otherwise they are
@@ -245,7 +257,7 @@ Price Pricer::State::price(const Layout& l) {
   at(Term::recompute) = of_blocks([](const LayerCost& c) { return c.r; });
   at(Term::tensor) = m * own.tensor;
   at(Term::context) = of_blocks([](const LayerCost& c) { return c.f_cp + c.b_cp; });
-  at(Term::expert) = of_blocks([](const LayerCost& c) { return c.f_ep + c.b_ep; });
+  at(Term::expert) = of_blocks([](const LayerCost& c) { return c.f_ep + c.b_ep + c.r_ep; });
   at(Term::ends) = m * own.ends;
   at(Term::host) = m * own.host;
   const PipeSeconds pipe = pipe_seconds(job, machine, stack, l, costs, times);
@@ -268,14 +280,17 @@ Price Pricer::State::price(const Layout& l) {
 double Pricer::State::update_seconds(const Layout& l, const LayerCosts& costs,
                                      const RankShare& share) const {
   const double params = params_of(costs, share) / l.state_shards() +
-                        expert_params_of(costs, share) / std::max(1, l.state_shards() / l.ep);
+                        expert_params_of(costs, share) / expert_shards(l);
   const double streamed = stack.optimizer * params * update_bytes(stack, l) /
                           (machine.processor.bytes_per_second * machine.processor.memory_reach);
   if (l.optimizer != spec::OptimizerKind::muon) return streamed;
   // The data ranks share the matrices of one block at a time.
+  const auto flops_of = [&l](const LayerCost& block) {
+    return std::max(block.muon_flops / (l.data_ranks() * l.cp), block.largest_muon_flops);
+  };
   const double flops =
-      std::max(costs.block.muon_flops / (l.data_ranks() * l.cp), costs.block.largest_muon_flops);
-  return streamed + share.blocks * spec::default_iterations * flops / machine.processor.fp32_flops;
+      share.blocks * flops_of(costs.block) + share.dense_blocks * flops_of(costs.dense_block);
+  return streamed + spec::default_iterations * flops / machine.processor.fp32_flops;
 }
 
 void Pricer::State::add_bytes(const Layout& l, const LayerCosts& costs, const RankTimes& times,
@@ -290,8 +305,12 @@ void Pricer::State::add_bytes(const Layout& l, const LayerCosts& costs, const Ra
 
 void Pricer::State::add_flops(const Layout& l, const LayerCosts& costs, Price& price) const {
   const auto m = static_cast<double>(micro_batches(job, l));
-  const double all_blocks = static_cast<double>(job.model.blocks());
-  const double dense_blocks = job.experts ? static_cast<double>(job.experts->dense_layers) : 0;
+  const auto all_blocks = static_cast<double>(job.model.blocks());
+  double dense_blocks = 0;
+  for (const spec::LayerSpec& layer : job.model.layers) {
+    const auto* block = std::get_if<spec::BlockSpec>(&layer);
+    if (block != nullptr && !block->moe && has_experts(job)) ++dense_blocks;
+  }
   const auto total = [&](auto part) {
     return (all_blocks - dense_blocks) * part(costs.block) +
            dense_blocks * part(costs.dense_block) + part(costs.embedding) + part(costs.head);

@@ -13,22 +13,47 @@ std::string first_text(const Job& job, const Layout& l, spec::Whose whose) {
 }  // namespace
 
 const spec::LayoutNames& rule_names() {
-  static const spec::LayoutNames names = {
-      "tp",           "cp",           "kind",        "slices",     "ulysses",
-      "pp",           "dp",           "shard",       "ep",         "zero",
-      "sp",           "placement",    "schedule",    "chunks",     "custom schedule",
-      "first-layers", "send-buffers", "micro-batch", "accumulate", "batch",
-      "seq_len",      "logical-dp",   "reduce",      "recompute",  "precision",
-      "grads",        "masters",      "sums",        "reshard",    "prefetch",
-      "head-chunk",   "model"};
+  static const spec::LayoutNames names = {"tp",
+                                          "cp",
+                                          "kind",
+                                          "slices",
+                                          "ulysses",
+                                          "pp",
+                                          "dp",
+                                          "shard",
+                                          "ep",
+                                          "etp",
+                                          "row-budget",
+                                          "overflow",
+                                          "capacity",
+                                          "zero",
+                                          "sp",
+                                          "placement",
+                                          "schedule",
+                                          "chunks",
+                                          "custom schedule",
+                                          "first-layers",
+                                          "send-buffers",
+                                          "micro-batch",
+                                          "accumulate",
+                                          "batch",
+                                          "seq_len",
+                                          "logical-dp",
+                                          "reduce",
+                                          "recompute",
+                                          "precision",
+                                          "grads",
+                                          "masters",
+                                          "sums",
+                                          "reshard",
+                                          "prefetch",
+                                          "head-chunk",
+                                          "ffn-rows",
+                                          "model"};
   return names;
 }
 
-spec::ModelSizes sizes_of(const Job& job) {
-  spec::ModelSizes sizes = spec::sizes_of(job.model);
-  if (job.experts) sizes.experts = job.experts->count;
-  return sizes;
-}
+spec::ModelSizes sizes_of(const Job& job) { return spec::sizes_of(job.model); }
 
 std::vector<std::string> broken_rules(const Job& job, const Layout& l,
                                       const spec::LayoutNames& names) {

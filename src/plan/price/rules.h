@@ -13,7 +13,7 @@ namespace trireme::plan {
 // Returns the names of a layout's fields in the planner's messages, which are those of
 // spec/layout/layout_text.h.
 const spec::LayoutNames& rule_names();
-// Returns the model's sizes, with the job's experts.
+// Returns the sizes of the job's model.
 spec::ModelSizes sizes_of(const Job&);
 
 // Returns a message with its rule's id for every rule of any program that the layout breaks.

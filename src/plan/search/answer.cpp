@@ -87,10 +87,8 @@ Answer answer(const Job& job, const spec::Machine& machine, const Stack& stack,
   for (const Layout& layout : more.known) (void)finalists.add(layout);
   if (finalists.choice().best == nullptr) {
     if (const Proposal* nearest = finalists.nearest()) result.nearest = *nearest;
-    if (!job.experts) {
-      const StateNeed need = state_need(job, machine, stack, options);
-      if (options.gpus < need.min_gpus) result.state = need;
-    }
+    const StateNeed need = state_need(job, machine, stack, options);
+    if (options.gpus < need.min_gpus) result.state = need;
     SearchOptions other = options;
     other.visit = {};
     result.changes = changes_that_fit(job, machine, stack, other, more.progress);

@@ -146,7 +146,7 @@ void Trials::try_shorter_types() {
 void Trials::try_more_gpus() {
   const int64_t now = options_.gpus;
   const auto enough = [&](const SearchOptions& options) {
-    return job_.experts ? 0 : state_need(job_, machine_, stack_, options).min_gpus;
+    return state_need(job_, machine_, stack_, options).min_gpus;
   };
   bool is_shorter_open = shorter_.has_value();
   for (int64_t unit = 2; now * unit <= max_tried_gpus; unit *= 2) {

@@ -27,7 +27,7 @@ struct StateNeed {
   double bytes = 0;
   int64_t min_gpus = 0;  // the fewest GPUs whose memory holds it
 };
-// Returns the need of the precision with the smallest state. REQUIRES: a model without experts.
+// Returns the need of the precision with the smallest state.
 StateNeed state_need(const Job&, const spec::Machine&, const Stack&, const SearchOptions&);
 
 }  // namespace trireme::plan

@@ -11,23 +11,28 @@
 namespace trireme::plan {
 namespace {
 
-// Returns the simulator's costs of every stage. `plain` is the cost of blocks that do not
+// Returns the simulator's costs of every stage. `plain` has the costs of blocks that do not
 // recompute.
 sim::Costs stage_costs(const spec::ModelSpec& model, const spec::Plan& plan,
-                       const LayerCosts& costs, const LayerCost& plain) {
+                       const LayerCosts& costs, const LayerCosts& plain) {
+  const bool has_moe = spec::moe_of(model) != nullptr;
+  const auto cost_of = [&](int layer) -> const LayerCost& {
+    const auto at = static_cast<size_t>(layer);
+    const spec::LayerSpec& spec = model.layers[at];
+    if (std::holds_alternative<spec::EmbeddingSpec>(spec)) return costs.embedding;
+    if (std::holds_alternative<spec::HeadSpec>(spec)) return costs.head;
+    const LayerCosts& of = plan.recompute[at] == spec::Recompute::none ? plain : costs;
+    const bool is_dense = has_moe && !std::get<spec::BlockSpec>(spec).moe;
+    return is_dense ? of.dense_block : of.block;
+  };
   sim::Costs all;
   for (int stage = 0; stage < plan.stages(); ++stage) {
     sim::StageSeconds sum{0, 0, 0, 0, 0, 0, 0};
     const spec::LayerRange range = spec::layers_of_stage(model, plan, stage);
     for (int layer = range.first; layer < range.last; ++layer) {
-      const spec::LayerSpec& spec = model.layers[static_cast<size_t>(layer)];
-      const LayerCost& c = std::holds_alternative<spec::EmbeddingSpec>(spec) ? costs.embedding
-                           : std::holds_alternative<spec::HeadSpec>(spec)    ? costs.head
-                           : plan.recompute[static_cast<size_t>(layer)] == spec::Recompute::none
-                               ? plain
-                               : costs.block;
-      sum.f += c.f + c.f_tp + c.f_cp;
-      sum.b += c.b + c.b_tp + c.b_cp + c.r + c.r_tp;
+      const LayerCost& c = cost_of(layer);
+      sum.f += c.f + c.f_tp + c.f_cp + c.f_ep;
+      sum.b += c.b + c.b_tp + c.b_cp + c.b_ep + c.r + c.r_tp + c.r_ep;
       sum.w += c.w;
     }
     sum.bw = sum.b + sum.w;
@@ -39,7 +44,7 @@ sim::Costs stage_costs(const spec::ModelSpec& model, const spec::Plan& plan,
 }
 
 double simulated_step(const Job& job, const spec::Machine& machine, const Layout& l,
-                      const spec::Plan& plan, const LayerCosts& costs, const LayerCost& plain) {
+                      const spec::Plan& plan, const LayerCosts& costs, const LayerCosts& plain) {
   const int64_t stride =
       int64_t{l.tp} * l.cp * (l.placement == Placement::dp_inside ? l.data_ranks() : 1);
   const double bytes = costs.block.input / (l.sequence_parallel ? 1 : l.tp);
@@ -60,7 +65,7 @@ void simulate_pipeline(const Job& job, const spec::Machine& machine, const Layou
   Layout all = result.plan.layout, none = result.plan.layout;
   all.recompute_blocks = none.recompute_blocks = -1;
   none.recompute = spec::Recompute::none;
-  const LayerCost plain = pricer.layers(none).block;
+  const LayerCosts plain = pricer.layers(none);
   const LayerCosts costs = pricer.layers(all);
   const double step = simulated_step(job, machine, layout, result.plan, costs, plain);
   const double priced = price.at(Term::bubble) + price.at(Term::messages);

@@ -18,6 +18,7 @@ namespace trireme::plan {
 // The values that a search may use. An empty list allows all values.
 struct Space {
   std::vector<int> tp, cp = {1}, pp, ep, zero, chunks;
+  std::vector<int> etp = {1};  // of models with experts
   // Ranks that share a copy of the state; empty: all data ranks, and those of a domain (HSDP).
   std::vector<int> shard;
   std::vector<int64_t> micro_batch;
@@ -31,12 +32,15 @@ struct Space {
   // be asked for: it merges partial results, and saves little memory.
   std::vector<spec::ContextKind> context_kinds = {
       spec::ContextKind::ulysses, spec::ContextKind::gather, spec::ContextKind::ulysses_gather};
-  // Includes layouts that the engine cannot run yet: ep, fp8.
+  // Includes layouts that the engine cannot run yet, as fp8.
   bool unaudited = false;
   // Formats of every layout; the masters of fp32 layouts are f32.
   base::DType grad_dtype = base::DType::f32, master_dtype = base::DType::f32,
               reduce_dtype = base::DType::f32;
   bool deterministic = true;
+  // The row budget of every layout and what happens beyond it, as in Layout.
+  double row_budget = Layout{}.row_budget, expert_capacity = 0;
+  spec::Overflow overflow = spec::Overflow::strict;
 };
 
 struct SearchOptions {
@@ -54,7 +58,8 @@ struct Candidate {
   Price price;
 };
 
-// A family of layouts with these degrees, none of which is possible.
+// A family of layouts with these degrees, none of which is possible. A rule that rejects a family
+// with every ep is listed once, with the smallest.
 struct Rejected {
   int tp = 1, cp = 1, pp = 1, ep = 1;
   std::string reason;  // the broken rule, or the missing memory

@@ -82,6 +82,9 @@ class Enumerator {
           layout.cp = static_cast<int>(cp);
           layout.pp = static_cast<int>(pp);
           layout.dp_replicate = static_cast<int>(options_.gpus / tp / cp / pp);
+          layout.row_budget = space_.row_budget;
+          layout.expert_capacity = space_.expert_capacity;
+          layout.overflow = space_.overflow;
           experts(layout);
         }
       }
@@ -90,12 +93,17 @@ class Enumerator {
 
  private:
   void experts(Layout layout) {
-    const int64_t max_ep = job_.experts ? job_.experts->count : 1;
-    for (const int64_t ep : divisors(max_ep)) {
-      if ((int64_t{layout.data_ranks()} * layout.cp) % ep != 0) continue;
+    const spec::MoeSpec* moe = spec::moe_of(job_.model);
+    const int64_t ranks = int64_t{layout.data_ranks()} * layout.cp * layout.tp;
+    for (const int64_t ep : divisors(moe != nullptr ? moe->router.experts : 1)) {
       if (!allows(space_.ep, static_cast<int>(ep))) continue;
       layout.ep = static_cast<int>(ep);
-      batch(layout);
+      for (const int64_t etp : divisors(moe != nullptr ? moe->ffn : 1)) {
+        const bool is_allowed = moe == nullptr || allows(space_.etp, static_cast<int>(etp));
+        if (ranks % (ep * etp) != 0 || !is_allowed) continue;
+        layout.etp = static_cast<int>(etp);
+        batch(layout);
+      }
     }
   }
 
@@ -168,6 +176,8 @@ class Enumerator {
     for (const int parallel : {0, 1}) {
       if (parallel == 1 && layout.tp == 1) continue;
       if (layout.tp > 1 && !allows(space_.sequence_parallel, parallel)) continue;
+      // Without it, ranks along tp would repeat the experts' work on the same tokens.
+      if (parallel == 0 && layout.tp > 1 && has_experts(job_)) continue;
       layout.sequence_parallel = parallel == 1;
       for (const Placement placement : {Placement::dp_inside, Placement::pp_inside}) {
         const bool matters = layout.pp > 1 && layout.data_ranks() > 1;

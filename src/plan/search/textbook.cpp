@@ -39,6 +39,8 @@ class Recipe {
     return broken_rule(job_, l).empty() && pricer_.price(l).bytes <= room_;
   }
   std::optional<Layout> with_least_recompute(int tp, int pp);
+  // Returns the most ranks inside a domain that can share the experts.
+  int largest_ep(Layout) const;
 
   const Job& job_;
   int64_t domain_, gpus_;
@@ -55,11 +57,22 @@ std::optional<Layout> Recipe::with_least_recompute(int tp, int pp) {
     l.sequence_parallel = tp > 1;
     const auto ranks = static_cast<int>(gpus_ / tp / pp);
     spec::set_data_ranks(l, ranks, ranks > 1 ? 1 : 0);
+    l.ep = largest_ep(l);
     l.recompute = recompute;
     l.precision = precision_;
     if (fits(l)) return l;
   }
   return {};
+}
+
+int Recipe::largest_ep(Layout l) const {
+  const spec::MoeSpec* moe = spec::moe_of(job_.model);
+  if (moe == nullptr) return 1;
+  for (int ep = static_cast<int>(std::min<int64_t>(domain_, moe->router.experts)); ep > 1; --ep) {
+    l.ep = ep;
+    if (moe->router.experts % ep == 0 && spec::expert_sizes(l)) return ep;
+  }
+  return 1;
 }
 
 std::optional<Layout> Recipe::smallest_degrees() {
@@ -85,16 +98,23 @@ Layout Recipe::with_larger_micro_batch(Layout l) {
 }
 
 std::vector<TextbookStep> Recipe::steps_of(const Layout& l) const {
-  return {{fmt::format("tp {}", l.tp),
-           l.tp == 1 ? "the state fits without tensor parallelism"
-                     : fmt::format("inside a domain of {}, as large as memory requires", domain_)},
-          {fmt::format("pp {}", l.pp), l.pp == 1 ? "no stages are needed" : "across domains, 1F1B"},
-          {fmt::format("ZeRO-{} over dp {}", l.zero_stage, l.data_ranks()),
-           "shards the optimizer state"},
-          {fmt::format("micro-batch {}, {} of them", l.micro_batch, micro_batches(job_, l)),
-           l.recompute == spec::Recompute::none
-               ? "no recompute"
-               : fmt::format("{} recompute", spec::name_of(l.recompute))}};
+  std::vector<TextbookStep> steps = {
+      {fmt::format("tp {}", l.tp),
+       l.tp == 1 ? "the state fits without tensor parallelism"
+                 : fmt::format("inside a domain of {}, as large as memory requires", domain_)},
+      {fmt::format("pp {}", l.pp), l.pp == 1 ? "no stages are needed" : "across domains, 1F1B"},
+      {fmt::format("ZeRO-{} over dp {}", l.zero_stage, l.data_ranks()),
+       "shards the optimizer state"},
+      {fmt::format("micro-batch {}, {} of them", l.micro_batch, micro_batches(job_, l)),
+       l.recompute == spec::Recompute::none
+           ? "no recompute"
+           : fmt::format("{} recompute", spec::name_of(l.recompute))}};
+  if (has_experts(job_)) {
+    steps.insert(steps.begin(), {fmt::format("ep {}", l.ep),
+                                 "experts over the ranks of a domain before anything "
+                                 "is cut"});
+  }
+  return steps;
 }
 
 }  // namespace
@@ -124,6 +144,7 @@ std::vector<std::string> departures(const Layout& recipe, const Price& recipe_pr
   };
   differ("tp", recipe.tp, answer.tp);
   differ("cp", recipe.cp, answer.cp);
+  differ("ep", recipe.ep, answer.ep);
   differ("pp", recipe.pp, answer.pp);
   differ("ZeRO stage", recipe.zero_stage, answer.zero_stage);
   differ("micro-batch", recipe.micro_batch, answer.micro_batch);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "plan/price/expert_cost.h"
 #include "spec/model.h"
 
 namespace trireme::plan {
@@ -12,7 +13,7 @@ namespace {
 
 // Mean absolute error on held-out published runs (docs/planner.md), a larger one for questions
 // unlike those runs, and the range of those runs.
-constexpr double dense_error = 0.08, other_error = 0.15;
+constexpr double dense_error = 0.08, other_error = 0.15, expert_error = 0.22;
 constexpr double memory_error = 0.03;
 constexpr int64_t max_compared_gpus = 3072;
 constexpr double min_parameters = 1e8, max_parameters = 1.1e12;
@@ -31,7 +32,19 @@ Band band_of(const Job& job, const spec::Machine& machine, const Stack& stack, c
     widen(other_error, fmt::format("no measured run on {} to compare with", machine.name));
   }
   if (machine.memory_error > 0) band.memory = machine.memory_error;
-  if (job.experts) widen(other_error, "unaudited: the engine has no experts yet");
+  if (has_experts(job)) {
+    widen(expert_error,
+          fmt::format("experts: published runs differ from their predictions by {:.0f} % in the "
+                      "mean",
+                      100 * expert_error));
+    const double share = busiest_share(job, *spec::moe_of(job.model), l.ep);
+    if (stack.is_engine() && share > l.row_budget) {
+      band.warnings.push_back(
+          fmt::format("the busiest rank's {:.3g} times the mean of rows exceed the row budget of "
+                      "{:.3g}: give --row-budget {:.3g}",
+                      share, l.row_budget, share));
+    }
+  }
   if (l.cp > 1) {
     widen(other_error, "context parallelism: few runs to compare with");
   }
@@ -43,7 +56,7 @@ Band band_of(const Job& job, const spec::Machine& machine, const Stack& stack, c
                                    l.ranks(), max_compared_gpus));
   }
   const auto parameters = static_cast<double>(spec::parameter_count(job.model));
-  if (!job.experts && (parameters < min_parameters || parameters > max_parameters)) {
+  if (parameters < min_parameters || parameters > max_parameters) {
     const auto count = [](double n) {
       return n < 1e9 ? fmt::format("{:.3g} M", n / 1e6) : fmt::format("{:.4g} B", n / 1e9);
     };

@@ -43,9 +43,7 @@ TEST(Band, questions_unlike_the_compared_runs_widen_it_with_a_warning) {
   wider(job, "tp=8 cp=2", 64, "context parallelism");
   wider(job, "tp=8 fp8", 64, "fp8");
   wider(job, "tp=8", 8192, "8192 GPUs");
-  Job experts = job;
-  experts.experts = Experts{.count = 8, .chosen = 2, .ffn = 1024};
-  wider(experts, "tp=8", 64, "experts");
+  wider(with_experts(job, 8, 2, 1024), "tp=8 sp", 64, "experts");
   wider(job_of("llama-15m", 64, 256), "", 8, "parameters");
 }
 

@@ -21,9 +21,10 @@ using base::Json;
 
 constexpr double max_layers = 1e5, max_gpus = 1e7;
 
-std::optional<Experts> experts_of(const Row& row) {
+// Sets the experts of a row, if it has some.
+void take_experts(const Row& row, spec::ModelDims& dims) {
   const Json* moe = row.find("model", "moe");
-  if (moe == nullptr) return {};
+  if (moe == nullptr) return;
   if (!moe->is_object()) row.bad("model.moe is not an object");
   const auto count = [&](const char* key) -> int64_t {
     const auto found = moe->find(key);
@@ -34,15 +35,19 @@ std::optional<Experts> experts_of(const Row& row) {
     }
     return static_cast<int64_t>(value);
   };
-  const Experts experts{.count = count("experts"),
-                        .chosen = count("top_k"),
-                        .ffn = count("moe_ffn"),
-                        .shared_ffn = count("shared") * count("moe_ffn"),
-                        .dense_layers = count("dense_layers")};
-  if (experts.count < 1 || experts.chosen < 1 || experts.ffn < 1) {
+  spec::MoeSpec spec;
+  spec.router.experts = count("experts");
+  spec.router.chosen = count("top_k");
+  spec.ffn = count("moe_ffn");
+  spec.shared_ffn = count("shared") * spec.ffn;
+  if (spec.router.experts < 1 || spec.router.chosen < 1 || spec.ffn < 1) {
     throw Unpriced{"model.moe needs experts, top_k and moe_ffn"};
   }
-  return experts;
+  if (dims.family != spec::Family::llama) {
+    throw Unpriced{"model.moe without model.gated: only experts with a gate are modelled"};
+  }
+  dims.moe = spec;
+  dims.dense_layers = static_cast<int>(count("dense_layers"));
 }
 
 Job job_of(const Row& row, std::vector<std::string>& assumed) {
@@ -65,9 +70,9 @@ Job job_of(const Row& row, std::vector<std::string>& assumed) {
   dims.max_seq = row.whole("model", "seq_len");
   dims.tied_head = !gated || row.flag("model", "tied_embeddings").value_or(false);
   Job job;
-  job.experts = experts_of(row);
-  dims.ffn =
-      job.experts ? row.whole_or("model", "ffn", job.experts->ffn) : row.whole("model", "ffn");
+  take_experts(row, dims);
+  const bool has_dense = !dims.moe || dims.dense_layers > 0;
+  dims.ffn = has_dense ? row.whole("model", "ffn") : 0;
   try {
     job.model = spec::make_model(dims);
   } catch (const base::ConfigError& error) {
@@ -154,6 +159,10 @@ Layout layout_of(const Row& row, const Job& job, std::vector<std::string>& assum
   l.micro_batch = row.whole("", "micro_batch");
   l.recompute = recompute_of(row, assumed);
   l.sequence_parallel = row.flag("parallel", "sp").value_or(l.tp > 1) && l.tp > 1;
+  if (has_experts(job) && l.tp > 1 && !l.sequence_parallel) {
+    l.sequence_parallel = true;
+    assumed.emplace_back("sequence parallelism, because ranks along tp route different tokens");
+  }
   l.precision = precision_of(row);
   // The planner models interleaving only in complete groups of micro-batches.
   if (l.schedule == Kind::interleaved && micro_batches(job, l) % l.pp != 0) {
@@ -244,9 +253,13 @@ double counted_flops(const Job& job) {
     if (const auto* block = std::get_if<spec::BlockSpec>(&layer)) {
       const double width = static_cast<double>(block->width);
       const double inner = static_cast<double>(block->heads * block->head_dim);
-      per_token += 6 * width *
-                   (static_cast<double>(block->qkv_width()) + inner +
-                    static_cast<double>(block->up_width() + block->ffn));
+      int64_t feed_forward = block->up_width() + block->ffn;
+      if (const auto& moe = block->moe) {
+        feed_forward = moe->router.experts + 3 * (moe->router.chosen * moe->ffn + moe->shared_ffn);
+      }
+      per_token +=
+          6 * width *
+          (static_cast<double>(block->qkv_width()) + inner + static_cast<double>(feed_forward));
       per_token += 12 * inner * static_cast<double>(job.seq_len);
     } else if (const auto* head = std::get_if<spec::HeadSpec>(&layer)) {
       per_token += 6 * static_cast<double>(head->vocab) * static_cast<double>(head->width);

@@ -203,8 +203,8 @@ TEST(Published, experts_need_count_top_k_and_width) {
   Json row = with("model", "gated", true);
   row["model"]["moe"] = {{"experts", 8}, {"top_k", 2}, {"moe_ffn", 4096}, {"shared", 1}};
   const PublishedRun run = run_of(row);
-  ASSERT_TRUE(run.job.experts) << run.reason;
-  EXPECT_EQ(run.job.experts->shared_ffn, 4096);
+  ASSERT_TRUE(has_experts(run.job)) << run.reason;
+  EXPECT_EQ(spec::moe_of(run.job.model)->shared_ffn, 4096);
   row["model"]["moe"].erase("top_k");
   EXPECT_EQ(run_of(row).reason, "model.moe needs experts, top_k and moe_ffn");
   row["model"]["moe"]["top_k"] = 1e300;

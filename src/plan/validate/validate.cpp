@@ -53,7 +53,7 @@ ErrorSummary summary_of(const std::vector<Validated>& rows, const std::string& n
 }
 
 bool is_dense_16(const PublishedRun& run) {
-  return !run.job.experts && run.layout.precision == Precision::bf16;
+  return !has_experts(run.job) && run.layout.precision == Precision::bf16;
 }
 
 }  // namespace trireme::plan

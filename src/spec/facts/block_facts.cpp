@@ -11,13 +11,15 @@
 // parallelism a rank has R = T / tp rows of x, h1, x2, h2 and their gradients: h1 and h2 are
 // gathered before the products that read them (again in W), dy and dx2 once, in B.
 //
-// Without q/k norm the rotation is done in place and there is no qk slot. B computes the gradients
+// Norm, limit and rotation of q and k: rotation_facts.cpp. B computes the gradients
 // of norm weights in the op that computes dx: it has their inputs, and W would have to keep [T, D]
 // more for each norm. That op also reads dy (norm2) and dx2 (norm1), whose sums over rows are the
 // gradients of the down and out biases: if it has all rows, it computes them, too. The product that
 // computes dup with GELU's gradient sums it for the up bias.
 //
-// In tiles of rows (Layout::ffn_rows) the feed-forward keeps x2 only: tile_facts.cpp.
+// A mixture of experts takes the place of the feed-forward in some blocks: expert_facts.cpp. In
+// tiles of rows (Layout::ffn_rows) the feed-forward keeps x2 only: tile_facts.cpp.
+#include <optional>
 #include <utility>
 
 #include "spec/facts/facts_internal.h"
@@ -57,10 +59,10 @@ struct Shapes {
   DType act, grad;
 };
 
-std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h, const ContextFacts& context) {
+std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h, const RotationFacts& rotation,
+                              const ContextFacts& context, const ExpertFacts* experts) {
   std::vector<Slot> slots(static_cast<size_t>(BlockSlot::count));
   const auto at = [&slots](BlockSlot slot) -> Slot& { return slots[static_cast<size_t>(slot)]; };
-  const int64_t qk_width = (s.heads + s.kv_heads) * s.head_dim;
   const TensorSpec none{};
   at(BlockSlot::x) = {.name = "x", .spec = h.stream()};
   at(BlockSlot::dy) = {.name = "dy", .spec = h.stream(), .life = Life::b_to_w};
@@ -74,13 +76,8 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h, const Context
                 .recomputed_in_b = true};
   };
   at(BlockSlot::h1) = recomputed_in_b("h1", h.stream());
-  // Under Ulysses the backward reads q, k and v by heads; the rank's rows of qkv only for q/k norm.
   const bool by_heads = context.has_ulysses();
-  at(BlockSlot::qkv) = {.name = "qkv", .spec = by_heads && !s.qk_norm ? none : h.row(h.N)};
-  at(BlockSlot::qk) = {
-      .name = "qk", .spec = s.qk_norm && !by_heads ? h.row(qk_width) : none, .recomputable = true};
-  at(BlockSlot::qk_rstd) = {.name = "qk_rstd",
-                            .spec = s.qk_norm ? h.f32(h.T, s.heads + s.kv_heads) : none};
+  rotation.slots(slots, by_heads);
   at(BlockSlot::o) = {.name = "o", .spec = h.row(h.HK), .life = Life::f_to_w};
   at(BlockSlot::lse) = {.name = "lse", .spec = h.f32(context.part.heads, context.Tu)};
   at(BlockSlot::x2) = {.name = "x2", .spec = h.stream()};
@@ -102,6 +99,10 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h, const Context
   };
   at(BlockSlot::heads) = {.name = "heads", .spec = of_group(context.HK + 2 * context.KV)};
   at(BlockSlot::o_heads) = {.name = "o_heads", .spec = of_group(context.HK)};
+  if (experts != nullptr) {
+    experts->slots(slots);
+    return slots;
+  }
   // SwiGLU's backward is elementwise, so its result may overwrite its input. GELU's is the epilogue
   // of a GEMM.
   if (s.activation == Activation::swiglu && !h.has_tiles) {
@@ -111,7 +112,8 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h, const Context
 }
 
 std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h,
-                                      const ContextFacts& context, const TileFacts& tiles) {
+                                      const RotationFacts& rotation, const ContextFacts& context,
+                                      const TileFacts& tiles, const ExpertFacts* experts) {
   const TensorSpec partials = norm_backward_partials(s.norm, h.R, h.D, h.norms_sum_biases);
   std::vector<ScratchSet> sets;
   if (h.parts_rows) {
@@ -122,14 +124,16 @@ std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h,
     }
   }
   for (const ScratchSet& set : context.forward_scratch()) sets.push_back(set);
-  if (h.has_tiles) {
+  if (experts != nullptr) {
+    for (const ScratchSet& set : experts->scratch()) sets.push_back(set);
+  } else if (h.has_tiles) {
     for (const ScratchSet& set : tiles.scratch()) sets.push_back(set);
   } else {
     if (s.activation == Activation::swiglu) sets.push_back({"mlp.dact", {h.row(h.F)}});
     sets.push_back({"mlp.dh2", {h.stream(), partials}});
   }
   for (const ScratchSet& set : context.backward_scratch()) sets.push_back(set);
-  if (s.qk_norm) sets.push_back({"attention.qk_norm", {h.f32(norm_partials(h.T), 2 * s.head_dim)}});
+  for (const ScratchSet& set : rotation.scratch()) sets.push_back(set);
   sets.push_back({"attention.dh1", {h.stream(), partials}});
   return sets;
 }
@@ -137,14 +141,14 @@ std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h,
 // Returns the forward operations that fill the slots for which `fills` is true, and y if `makes_y`.
 template <typename Fills>
 Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
-                  const ContextFacts& context, const TileFacts& tiles, bool makes_y, Fills fills) {
+                  const RotationFacts& rotation, const ContextFacts& context,
+                  const TileFacts& tiles, const ExpertFacts* experts, bool makes_y, Fills fills) {
   Work work;
   std::vector<OpCost>& ops = work.ops;
   const StreamComm comm(in, h.D);
   const TensorSpec none{};
   const TensorSpec x = h.stream(), stats = h.f32(h.R, h.stats);
   const TensorSpec bias = s.norm == NormKind::layer ? h.vec(h.D) : none;
-  const TensorSpec ids{{h.T}, DType::i32};
   const auto norm = [&] {
     ops.push_back(streaming(OpKind::norm_forward, x, {x, h.vec(h.D), bias, x, stats}));
   };
@@ -155,12 +159,8 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
     ops.push_back(gemm_cost({h.T, h.N, h.D, GemmLayout::nt, h.act, h.act},
                             {s.has_qkv_bias() ? h.vec(h.N) : none}));
   }
-  const TensorSpec qk{{h.T, s.heads + s.kv_heads, s.head_dim}, h.act};
-  if (s.rope && fills(by_heads ? BlockSlot::heads : s.qk_norm ? BlockSlot::qk : BlockSlot::qkv)) {
-    const TensorSpec weight = s.qk_norm ? h.vec(s.head_dim) : none;
-    const TensorSpec rstd = s.qk_norm ? h.f32(h.T, s.heads + s.kv_heads) : none;
-    ops.push_back(streaming(OpKind::rope_forward, qk, {qk, qk, ids, weight, weight, rstd}));
-  }
+  const BlockSlot rotated = s.keeps_projection() ? BlockSlot::qk : BlockSlot::qkv;
+  if (s.rope && fills(by_heads ? BlockSlot::heads : rotated)) rotation.forward(work);
   if (by_heads && fills(BlockSlot::heads)) context.exchange_heads(work);
   if (fills(BlockSlot::o)) context.forward(work);
   // A projection back to the stream. Before the sum over ranks, the first rank adds the bias, and
@@ -179,6 +179,10 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
     return work;
   }
   if (fills(BlockSlot::h2)) norm();
+  if (experts != nullptr) {
+    experts->forward(work, makes_y, fills);
+    return work;
+  }
   const bool gelu = s.activation == Activation::gelu;
   if (fills(BlockSlot::up)) {
     comm.whole(work.comm);
@@ -196,13 +200,14 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
 // `recomputes` is true for slots that B recomputes.
 template <typename Recomputes>
 Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
-                         const ContextFacts& context, const TileFacts& tiles,
+                         const RotationFacts& rotation, const ContextFacts& context,
+                         const TileFacts& tiles, const ExpertFacts* experts,
                          Recomputes recomputes) {
   Work work;
   std::vector<OpCost>& ops = work.ops;
   const StreamComm comm(in, h.D);
   const TensorSpec none{};
-  const TensorSpec x = h.stream(), ids{{h.T}, DType::i32};
+  const TensorSpec x = h.stream();
   const auto norm = [&](BlockSlot result) {
     const bool is_layer = s.norm == NormKind::layer;
     const TensorSpec dbias = is_layer ? h.dvec(h.D) : none;
@@ -213,7 +218,9 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
                             {x, x, h.f32(h.R, h.stats), h.vec(h.D), x, x, h.dvec(h.D), h.dvec(h.D),
                              dbias, dbias, sum, sum, bias, y}));
   };
-  if (h.has_tiles) {
+  if (experts != nullptr) {
+    experts->backward(work, recomputes, [&] { norm(BlockSlot::h2); });
+  } else if (h.has_tiles) {
     tiles.backward(work);
   } else {
     comm.whole(work.comm);
@@ -236,21 +243,15 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
   comm.whole(work.comm);
   ops.push_back(gemm_cost({h.T, h.HK, h.D, GemmLayout::nn, h.act, h.act}, {}));
   context.backward(work);
-  if (s.rope) {
-    const TensorSpec qk{{h.T, s.heads + s.kv_heads, s.head_dim}, h.act};
-    const bool norms = s.qk_norm;
-    const TensorSpec w = norms ? h.vec(s.head_dim) : none, dw = norms ? h.dvec(s.head_dim) : none;
-    const TensorSpec rstd = norms ? h.f32(h.T, s.heads + s.kv_heads) : none;
-    ops.push_back(streaming(OpKind::rope_backward, qk,
-                            {qk, qk, ids, norms ? qk : none, rstd, w, w, dw, dw, dw, dw}));
-  }
+  if (s.rope) rotation.backward(work);
   ops.push_back(gemm_cost({h.T, h.D, h.N, GemmLayout::nn, h.act, h.act}, {}));
   comm.sum(work.comm);
   norm(BlockSlot::h1);
   return work;
 }
 
-Work weight_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes& h) {
+Work weight_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
+                          const ExpertFacts* experts) {
   const auto wgrad = [&](int64_t out, int64_t width, BlockParam bias) {
     const bool has_bias = bias == BlockParam::qkv_bias ? s.has_qkv_bias() : s.linear_bias;
     const bool sums = has_bias && !is_bias_made_in_b(s, in.shape, bias);
@@ -259,7 +260,9 @@ Work weight_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes
   };
   Work work;
   const StreamComm comm(in, h.D);
-  if (!h.has_tiles) {
+  if (experts != nullptr) {
+    experts->weights(work);
+  } else if (!h.has_tiles) {
     work.ops = {wgrad(h.D, h.F, BlockParam::down_bias), wgrad(h.U, h.D, BlockParam::up_bias)};
     comm.whole(work.comm);  // h2
   }
@@ -274,12 +277,16 @@ Work weight_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes
 Facts block_facts(const BlockSpec& block, const FactsInput& in) {
   const BlockSpec s = local_block(block, in.shape.mesh);
   const Shapes h(s, in);
+  const RotationFacts rotation(s, in);
   const ContextFacts context(s, in);
   const TileFacts tiles(s, in);
+  std::optional<ExpertFacts> of_experts;
+  if (s.moe) of_experts.emplace(s, in);
+  const ExpertFacts* experts = of_experts ? &*of_experts : nullptr;
   Facts f;
   f.params = block_params(block, in.model, in.layer);
-  f.stash = block_slots(s, h, context);
-  f.scratch = block_scratch(s, h, context, tiles);
+  f.stash = block_slots(s, h, rotation, context, experts);
+  f.scratch = block_scratch(s, h, rotation, context, tiles, experts);
   const auto has_fate = [&](Fate fate) {
     return [&f, &in, fate](BlockSlot slot) {
       const auto index = static_cast<int>(slot);
@@ -290,11 +297,16 @@ Facts block_facts(const BlockSpec& block, const FactsInput& in) {
     ops = std::move(work.ops);
     comm = std::move(work.comm);
   };
-  keep(f.f, f.f_comm, forward_work(s, in, h, context, tiles, true, [](BlockSlot) { return true; }));
+  keep(f.f, f.f_comm,
+       forward_work(s, in, h, rotation, context, tiles, experts, true,
+                    [](BlockSlot) { return true; }));
   keep(f.b, f.b_comm,
-       input_gradient_work(s, in, h, context, tiles, has_fate(Fate::recomputed_in_b)));
-  keep(f.w, f.w_comm, weight_gradient_work(s, in, h));
-  keep(f.r, f.r_comm, forward_work(s, in, h, context, tiles, false, has_fate(Fate::recomputed)));
+       input_gradient_work(s, in, h, rotation, context, tiles, experts,
+                           has_fate(Fate::recomputed_in_b)));
+  keep(f.w, f.w_comm, weight_gradient_work(s, in, h, experts));
+  keep(
+      f.r, f.r_comm,
+      forward_work(s, in, h, rotation, context, tiles, experts, false, has_fate(Fate::recomputed)));
   if (h.has_tiles) f.b_recomputed_flops = tiles.recomputed_flops();
   return f;
 }

@@ -227,7 +227,7 @@ std::vector<TensorSpec> ContextFacts::core_scratch(bool is_backward) const {
 }
 
 TensorSpec ContextFacts::own_rows() const {
-  return rows(T, block.qk_norm ? (block.heads + block.kv_heads) * K : block.qkv_width());
+  return rows(T, block.keeps_projection() ? block.rotated_width() : block.qkv_width());
 }
 
 std::vector<ScratchSet> ContextFacts::forward_scratch() const {

@@ -34,7 +34,8 @@ OpCost router_forward_cost(const RouterShape& s) {
 
 OpCost router_backward_cost(const RouterShape& s, base::DType dtype) {
   // Logits, then choice, place and one gradient per pair, then load, then dlogits.
-  const int64_t words = s.tokens * (s.experts + 3 * s.chosen) + s.sequences * s.experts;
+  const int64_t words =
+      s.tokens * (s.experts + 3 * s.chosen + (s.has_labels ? 1 : 0)) + s.sequences * s.experts;
   return {.kind = OpKind::router_backward,
           .m = s.tokens,
           .n = s.experts,
@@ -47,6 +48,21 @@ OpCost router_bias_cost(int64_t experts) {
           .m = experts,
           .n = 1,
           .bytes = stats_bytes(experts) + step_state_bytes + 2 * experts * word_bytes};
+}
+
+OpCost router_overflow_cost(int64_t experts) {
+  return {.kind = OpKind::router_overflow,
+          .m = experts,
+          .n = 1,
+          .bytes = stats_bytes(experts) + 2 * step_sums_bytes};
+}
+
+OpCost router_fill_cost(int64_t experts) {
+  return {.kind = OpKind::router_fill,
+          .m = experts,
+          .n = 1,
+          .dtype = base::DType::i32,
+          .bytes = experts * word_bytes + 2 * word_bytes};
 }
 
 OpCost route_rows_cost(const RouteShape& s) {

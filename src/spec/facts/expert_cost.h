@@ -17,12 +17,15 @@ namespace trireme::spec {
 struct RouterShape {
   int64_t tokens = 0, experts = 0, chosen = 0;
   bool has_bias = false, has_stats = false;
+  bool has_labels = false;
   int64_t sequences = 0;
 };
 OpCost router_forward_cost(const RouterShape&);
 // `dtype` is the type of dlogits. has_bias and has_stats have no effect.
 OpCost router_backward_cost(const RouterShape&, base::DType dtype);
 OpCost router_bias_cost(int64_t experts);
+OpCost router_overflow_cost(int64_t experts);
+OpCost router_fill_cost(int64_t experts);
 
 // `rows` is the number of rows of all blocks.
 struct RouteShape {

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "spec/experts/router_state.h"
 #include "spec/facts/facts_internal.h"
 #include "spec/state/muon.h"
 
@@ -26,12 +27,6 @@ const LayerSpec& layer_of(const ModelSpec& model, int layer) {
 }
 
 void check_supported(const LocalShape& shape) {
-  for (const Axis axis : {Axis::ep, Axis::etp}) {
-    if (shape.mesh[axis] != 1) {
-      throw base::ConfigError(fmt::format("{} = {}: layers cannot be cut along {}; use 1",
-                                          name_of(axis), shape.mesh[axis], name_of(axis)));
-    }
-  }
   TRIREME_CHECK(
       shape.tokens * shape.mesh[Axis::cp] == shape.sequences * shape.seq_len && shape.tokens > 0,
       "{} tokens of {} sequences of {} on one of {} ranks", shape.tokens, shape.sequences,
@@ -62,14 +57,14 @@ std::optional<Recompute> recompute_from_name(std::string_view name) {
 }
 
 bool is_kept(const Slot& slot, int index, Recompute recompute) {
-  if (slot.life == Life::b_to_w) return false;
+  if (slot.life == Life::b_to_w || slot.is_transient) return false;
   switch (recompute) {
     case Recompute::none:
       return true;
     case Recompute::selective:
       return !slot.recomputable;
     case Recompute::full:
-      return index == slot_x;
+      return index == slot_x || slot.is_decision;
   }
   return true;
 }
@@ -108,7 +103,10 @@ std::vector<Param> params_of(const ModelSpec& model, int layer) {
 std::vector<StateTensor> state_of(const ModelSpec& model, int layer,
                                   const OptimizerTypes& optimizer, const Recipe& recipe) {
   std::vector<StateTensor> all = optimizer_state(optimizer, recipe);
-  if (std::holds_alternative<BlockSpec>(layer_of(model, layer))) {
+  if (const auto* block = std::get_if<BlockSpec>(&layer_of(model, layer))) {
+    if (block->moe) {
+      for (StateTensor& tensor : router_state(*block->moe)) all.push_back(std::move(tensor));
+    }
     all.insert(all.end(), model.block_state.begin(), model.block_state.end());
   }
   return all;
@@ -141,6 +139,18 @@ BlockSpec local_block(const BlockSpec& block, const Sizes& sizes) {
                       block.heads, block.kv_heads, block.ffn, tp));
     }
     *part /= tp;
+  }
+  if (local.moe) {
+    int64_t& shared = local.moe->shared_ffn;
+    int64_t& ffn = local.moe->ffn;
+    const int etp = sizes[Axis::etp];
+    if (shared % tp != 0 || ffn % etp != 0) {
+      throw base::ConfigError(
+          fmt::format("shared_ffn = {}, expert_ffn = {}: must divide by tp = {} and etp = {}",
+                      shared, ffn, tp, etp));
+    }
+    shared /= tp;
+    ffn /= etp;
   }
   return local;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/shape.h"
+#include "spec/context/token_slice.h"
 #include "spec/facts/backend.h"
 #include "spec/facts/comm_cost.h"
 #include "spec/facts/op_cost.h"
@@ -21,7 +22,6 @@
 #include "spec/parallel/axes.h"
 #include "spec/parallel/mesh_view.h"
 #include "spec/parallel/shard.h"
-#include "spec/context/token_slice.h"
 #include "spec/recipe.h"
 #include "spec/state/state.h"
 
@@ -73,6 +73,10 @@ enum class BlockParam : int {
   up_bias,
   down_weight,
   down_bias,
+  // In a block with experts up_weight and down_weight are those of all experts.
+  router_weight,
+  shared_up_weight,
+  shared_down_weight,
   count
 };
 enum class HeadParam : int { norm_weight, norm_bias, weight, count };
@@ -92,6 +96,8 @@ struct Slot {
   bool recomputed_in_b = false;  // after F only W reads it, and B can recompute it
   int replaces = -1;  // a b_to_w slot that is stored over this f_to_b slot, which is dead by then
   bool backward_only = false;  // written in F for B only: absent in inference
+  bool is_decision = false;    // kept under every policy: recompute must not decide again
+  bool is_transient = false;   // lives from one phase of F, R or B to the next, under every policy
 };
 
 // Slots 0 and 1 of every layer: its input and the gradient of its output. A layer's output is
@@ -122,6 +128,26 @@ enum class BlockSlot : int {
   dx2_whole,
   heads,    // q, k, v of some heads for all rows of the group, under Ulysses
   o_heads,  // and their o
+  // ---- a mixture of experts (expert_facts.cpp); up, act and dup are those of the rows
+  logits,      // of the router
+  choice,      // experts of each token
+  load,        // of the experts, for the auxiliary loss
+  place,       // row of each pair
+  pair,        // pair of each row
+  arranged,    // with several ranks: the grouped row of each received row
+  source,      //   and the received row of each grouped row
+  starts,      // first rows of the groups
+  row_weight,  // router's weight of each row
+  x_rows,      // rows of h2, grouped by expert
+  dy_rows,     // rows of dy
+  dlogits,
+  outgoing,  // rows on their way to experts on other ranks
+  incoming,
+  answers,  // and back
+  returned,
+  shared_up,  // of the shared experts
+  shared_act,
+  shared_dup,
   count
 };
 enum class HeadSlot : int { x, dy, stats, dh, count };
@@ -160,6 +186,8 @@ struct LocalShape {
   bool has_documents = false;   // sequences may be cut further, at borders of documents
   Sizes mesh;
   bool sequence_parallel = false;  // a rank has 1 / tp of the rows of the stream between layers
+  double row_budget = 1;           // see Layout
+  double expert_capacity = 0;      // see Layout
   int ulysses = 1;                 // see ContextSplit; 1 if cp is 1
   ContextSlices slices = ContextSlices::zigzag;
   bool is_ring = false;
@@ -193,12 +221,11 @@ struct Facts {
   std::vector<OpCost> f, b, w;
   std::vector<OpCost> r;          // recomputes the dropped slots under the given policy
   double b_recomputed_flops = 0;  // of the operations of b that repeat some of f
-  // Collectives among ranks along tp and cp, in order.
+  // Collectives among ranks along tp, cp, ep and etp, in order.
   std::vector<CommCost> f_comm, b_comm, w_comm, r_comm;
 };
 
-// REQUIRES: 0 <= layer < model.layers.size(). Throws ConfigError for a mesh with more than one rank
-// along an axis other than tp and cp that cuts layers, and for sizes that do not divide.
+// REQUIRES: 0 <= layer < model.layers.size(). Throws ConfigError for sizes that do not divide.
 Facts facts(const ModelSpec&, int layer, const LocalShape&, const Recipe&, Recompute,
             const Backend&, const OptimizerTypes& = {});
 

@@ -2,9 +2,11 @@
 // One function per layer kind, each in a separate file, and the cost formulas that they share.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <vector>
 
+#include "spec/experts/expert_rows.h"
 #include "spec/facts/facts.h"
 
 namespace trireme::spec::internal {
@@ -90,6 +92,26 @@ struct ContextFacts {
   std::vector<base::TensorSpec> core_scratch(bool is_backward) const;
 };
 
+// Norm, limit and rotation of q and k between projection and attention: slots, ops and scratch, in
+// the order of nn/attention/rotation.cpp. `local` is a rank's block along tp.
+struct RotationFacts {
+  RotationFacts(const BlockSpec& local, const FactsInput&);
+
+  void slots(std::vector<Slot>&, bool by_heads) const;  // qkv, qk, qk_rstd
+  void forward(Work&) const;                            // REQUIRES: the block has RoPE
+  void backward(Work&) const;
+  std::vector<ScratchSet> scratch() const;
+
+  const BlockSpec& s;
+  int64_t T, Q, K;  // tokens, widths of q and of k
+  base::DType act, grad;
+
+ private:
+  base::TensorSpec row(int64_t width) const { return {{T, width}, act}; }
+  base::TensorSpec stats() const { return {{T, 1}, base::DType::f32}; }
+  void norm(Work&) const;
+};
+
 // The feed-forward of a block in tiles: ops, collectives along tp and scratch, in the order of
 // nn/tiled_feed_forward.cpp. `local` is a rank's block along tp.
 struct TileFacts {
@@ -113,6 +135,43 @@ struct TileFacts {
   base::TensorSpec row(int64_t rows, int64_t width) const;
   base::TensorSpec stats(int64_t rows) const;
   void norm_and_up(Work&, int64_t n) const;
+};
+
+// The feed-forward of a block as a mixture of experts, without its norm: slots, scratch, ops and
+// collectives, in the order of nn/experts/. `local` is a rank's block along tp, whose shared
+// experts have the rank's share of their width.
+struct ExpertFacts {
+  ExpertFacts(const BlockSpec& local, const FactsInput&);
+
+  void slots(std::vector<Slot>&) const;
+  std::vector<ScratchSet> scratch() const;
+  // Fill the slots for which `fills` is true, and y if `makes_y`.
+  void forward(Work&, bool makes_y, const std::function<bool(BlockSlot)>& fills) const;
+  // `recomputes` is true for slots that B recomputes; `norm` adds the backward of norm2.
+  void backward(Work&, const std::function<bool(BlockSlot)>& recomputes,
+                const std::function<void()>& norm) const;
+  void weights(Work&) const;
+
+  const BlockSpec& s;
+  const FactsInput& in;
+  const MoeSpec& moe;
+  ExpertRows rows;
+  base::DType act;
+
+ private:
+  base::TensorSpec row(int64_t n, int64_t width) const;
+  base::TensorSpec f32(int64_t n, int64_t width) const;
+  base::TensorSpec i32(int64_t n, int64_t width) const;
+  base::TensorSpec flat_f32(int64_t n) const;
+  base::TensorSpec flat_i32(int64_t n) const;
+  int64_t load_rows() const;  // of the slot `load`: 0 without an auxiliary loss
+  int load_ranks() const;     // over which it is summed
+  void route(Work&, bool decides) const;
+  void exchange(Work&, int64_t width, base::DType) const;
+  void send(Work&, int64_t width, base::DType) const;
+  void receive(Work&, int64_t width, base::DType) const;
+  void dispatch(Work&, int64_t width, base::DType) const;
+  void give_back(Work&, int64_t width, base::DType) const;
 };
 
 // Return the bytes that an operation moves, without rounding to grains.

@@ -8,7 +8,7 @@
 namespace trireme::spec {
 
 std::string_view name_of(OpKind kind) {
-  constexpr std::array<std::string_view, 47> names = {"gemm",
+  constexpr std::array<std::string_view, 50> names = {"gemm",
                                                       "embedding_forward",
                                                       "embedding_backward",
                                                       "norm_forward",
@@ -27,6 +27,7 @@ std::string_view name_of(OpKind kind) {
                                                       "swiglu_forward",
                                                       "swiglu_backward",
                                                       "gelu_forward",
+                                                      "clamp",
                                                       "cross_entropy_stats",
                                                       "cross_entropy_grad",
                                                       "cross_entropy_merge",
@@ -45,6 +46,8 @@ std::string_view name_of(OpKind kind) {
                                                       "router_forward",
                                                       "router_backward",
                                                       "router_bias",
+                                                      "router_overflow",
+                                                      "router_fill",
                                                       "route_rows",
                                                       "arrange_rows",
                                                       "gather_pairs",

@@ -33,7 +33,7 @@ constexpr int64_t shard_grain_elements = 128;
 constexpr int64_t vocab_grain = 8;
 
 // Device memory of the end of a step: kernels::StepSums and kernels::StepState.
-constexpr int64_t step_sums_bytes = 104;
-constexpr int64_t step_state_bytes = 120;
+constexpr int64_t step_sums_bytes = 112;
+constexpr int64_t step_state_bytes = 128;
 
 }  // namespace trireme::spec

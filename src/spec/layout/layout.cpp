@@ -22,6 +22,8 @@ constexpr EnumNames<ContextKind> context_kind_names = {"ulysses", "gather", "rin
 constexpr EnumNames<ContextSlices> context_slices_names = {"zigzag", "contiguous", "striped",
                                                            "blocks"};
 
+constexpr EnumNames<Overflow> overflow_names = {"strict", "drop"};
+
 template <typename Enum>
 std::optional<Enum> value_named(const EnumNames<Enum>& names, std::string_view name) {
   for (size_t i = 0; i < names.size(); ++i) {
@@ -82,6 +84,20 @@ std::optional<ContextSlices> context_slices_from_name(std::string_view name) {
   return value_named<ContextSlices>(context_slices_names, name);
 }
 
+std::string_view name_of(Overflow overflow) {
+  return overflow_names[static_cast<size_t>(overflow)];
+}
+std::optional<Overflow> overflow_from_name(std::string_view name) {
+  return value_named<Overflow>(overflow_names, name);
+}
+
+std::optional<ExpertSizes> expert_sizes(const Layout& l) {
+  const int64_t inner = int64_t{l.dp_shard} * l.cp * l.tp, experts = int64_t{l.ep} * l.etp;
+  if (inner % experts == 0) return ExpertSizes{l.dp_replicate, static_cast<int>(inner / experts)};
+  if (experts % inner != 0 || l.dp_replicate % (experts / inner) != 0) return {};
+  return ExpertSizes{static_cast<int>(l.dp_replicate / (experts / inner)), 1};
+}
+
 int64_t Layout::global_batch() const {
   int64_t sequences = 0;
   if (__builtin_mul_overflow(micro_batch, int64_t{accumulation} * logical_dp, &sequences)) {
@@ -97,7 +113,9 @@ bool degrees_are_in_range(const Layout& l) {
     if (degree < 1 || degree > max_priced_degree) return false;
     ranks *= degree;
   }
-  if (l.ep < 1 || l.ep > max_priced_degree) return false;
+  for (const int degree : {l.ep, l.etp}) {
+    if (degree < 1 || degree > max_priced_degree) return false;
+  }
   const double data = static_cast<double>(std::max(l.dp_replicate, 1)) * std::max(l.dp_shard, 1);
   return l.pp <= max_pp && data <= static_cast<double>(max_priced_degree) &&
          ranks <= static_cast<double>(max_ranks);
@@ -165,6 +183,11 @@ std::string words(const Layout& l) {
   if (is_hybrid) text += l.dp_shard > 1 ? fmt::format(" over {}", l.dp_shard) : " over cp";
   if (l.logical_dp > l.data_ranks()) add(fmt::format("{} workers", l.logical_dp));
   if (l.ep > 1) add(fmt::format("ep {}", l.ep));
+  if (l.etp > 1) add(fmt::format("etp {}", l.etp));
+  const Layout fresh;
+  if (l.row_budget != fresh.row_budget) add(fmt::format("row budget {}", l.row_budget));
+  if (l.overflow != fresh.overflow) add("rows over it dropped");
+  if (l.expert_capacity != 0) add(fmt::format("expert capacity {}", l.expert_capacity));
   add(fmt::format("micro-batch {}", l.micro_batch));
   if (l.recompute != Recompute::none) {
     add(fmt::format("{} recompute", name_of(l.recompute)));

@@ -16,8 +16,8 @@
 #include "base/text/json_fwd.h"
 #include "schedule/catalogue.h"
 #include "schedule/schedule.h"
-#include "spec/facts/facts.h"
 #include "spec/context/context_kind.h"
+#include "spec/facts/facts.h"
 #include "spec/recipe.h"
 
 namespace trireme::spec {
@@ -45,13 +45,22 @@ enum class Placement : uint8_t { dp_inside, pp_inside, count };
 std::string_view name_of(Placement);
 std::optional<Placement> placement_from_name(std::string_view);
 
+// What a step does with rows of experts that exceed the row budget: it is not applied and repeated
+// with a larger budget (strict), or the rows are dropped and counted (drop).
+enum class Overflow : uint8_t { strict, drop, count };
+std::string_view name_of(Overflow);
+std::optional<Overflow> overflow_from_name(std::string_view);
+
+constexpr double max_row_budget = 1 << 20;
+
 struct Layout {
   // ---- ranks along each axis. One of tp, pp, dp_replicate and dp_shard may be -1: all ranks that
   // the other degrees leave.
   int tp = 1, cp = 1, pp = 1;
   int dp_replicate = 1;  // copies of the training state
   int dp_shard = 1;      // ranks that share one copy (FSDP or ZeRO)
-  int ep = 1;            // experts are spread over data_ranks() * cp
+  int ep = 1;            // ranks that share the experts: see expert_sizes()
+  int etp = 1;           // ranks that share each expert
   int zero_stage = 0;    // 1: optimizer state is sharded, 2: + gradients, 3: + parameters, over
                          // dp_shard * cp ranks. Must be 0 if that is 1. -1: 3 if it is above 1
   bool sequence_parallel = false;  // false if tp is 1
@@ -63,6 +72,15 @@ struct Layout {
   // Adjacent ranks along cp that exchange rows for heads: cp for ulysses, 1 for gather and ring, a
   // divisor of cp for their products. 0: see open_ulysses().
   int ulysses = 0;
+
+  // ---- experts; 1.5, strict and 0 if the model has none
+  // Rows of experts that a rank has memory for, and that travel to each rank along ep, relative to
+  // those of equally busy experts. At least 1.
+  double row_budget = 1.5;
+  Overflow overflow = Overflow::strict;
+  // Rows of one expert in a micro-batch of a rank, relative to those of equally busy experts;
+  // further rows are dropped. 0: all are processed.
+  double expert_capacity = 0;
 
   // ---- stages. A single stage is 1F1B with one chunk.
   schedule::Kind schedule = schedule::Kind::one_f_one_b;
@@ -118,6 +136,17 @@ struct Layout {
 
 // Is every degree either open (-1), or at least 1 and so small that the product of all fits?
 bool degrees_are_in_range(const Layout&);
+
+// The expert view of the ranks of a stage is [edp, ezero, ep, etp], etp the fastest axis. Experts
+// are first spread over the ranks that share a copy of the dense state (dp_shard * cp * tp), the
+// rest of which shares the state of experts (ezero); if ep * etp is larger, over several copies.
+struct ExpertSizes {
+  int edp = 1, ezero = 1;
+  bool operator==(const ExpertSizes&) const = default;
+};
+// Returns nothing if ep * etp ranks do not fit (rule ep.ranks). REQUIRES: degrees_are_in_range(),
+// no open degree.
+std::optional<ExpertSizes> expert_sizes(const Layout&);
 
 // Returns the value that settle() gives an open `ulysses`. For products it is the largest divisor
 // of cp below cp that divides all of `kv_heads` (of the model), cut by tp; 1 if there is none, and

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layout as JSON, both ways. Every field is written; reading requires every field, but those of
-// context parallelism and ffn_rows, which the first versions did not have.
+// context parallelism and experts and ffn_rows, which the first versions did not have.
 #include "spec/json_reader.h"
 #include "spec/layout/layout.h"
 
@@ -27,6 +27,10 @@ Json to_json(const Layout& l) {
       {"dp_replicate", l.dp_replicate},
       {"dp_shard", l.dp_shard},
       {"ep", l.ep},
+      {"etp", l.etp},
+      {"row_budget", l.row_budget},
+      {"overflow", text_of(l.overflow)},
+      {"expert_capacity", l.expert_capacity},
       {"zero_stage", l.zero_stage},
       {"sequence_parallel", l.sequence_parallel},
       {"placement", text_of(l.placement)},
@@ -74,6 +78,12 @@ Layout layout_from_json(const Json& json, const std::string& path) {
   l.dp_replicate = in.get<int>("dp_replicate");
   l.dp_shard = in.get<int>("dp_shard");
   l.ep = in.get<int>("ep");
+  if (in.has("etp")) l.etp = in.get<int>("etp");
+  if (in.has("row_budget")) l.row_budget = in.get<double>("row_budget");
+  if (in.has("overflow")) {
+    l.overflow = in.named("overflow", overflow_from_name, all_names<Overflow>());
+  }
+  if (in.has("expert_capacity")) l.expert_capacity = in.get<double>("expert_capacity");
   l.zero_stage = in.get<int>("zero_stage");
   l.sequence_parallel = in.get<bool>("sequence_parallel");
   l.placement = in.named("placement", placement_from_name, all_names<Placement>());

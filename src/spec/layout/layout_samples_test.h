@@ -40,6 +40,9 @@ inline Layout any_open_layout(LayoutDice& dice) {
   l.pp = dice.of(degrees);
   l.dp_replicate = dice.of(degrees);
   l.dp_shard = dice.of(degrees);
+  l.row_budget = dice.of<double>({1.5, 1.5, 1.25, 2});
+  l.overflow = dice.of<Overflow>({Overflow::strict, Overflow::drop});
+  l.expert_capacity = dice.of<double>({0, 0, 1.1});
   l.zero_stage = dice.of<int>({-1, 0, 1, 2, 3});
   l.sequence_parallel = dice.either();
   l.schedule = static_cast<schedule::Kind>(dice.below(static_cast<size_t>(schedule::Kind::count)));
@@ -68,7 +71,12 @@ inline Layout any_open_layout(LayoutDice& dice) {
 // Returns a settled layout that breaks no rule. REQUIRES: the model allows some of them.
 inline Layout any_layout(LayoutDice& dice, const ModelSizes& model, int64_t seq_len) {
   while (true) {
-    const Settled settled = settle(model, {.seq_len = seq_len}, 0, any_open_layout(dice));
+    Layout open = any_open_layout(dice);
+    if (model.experts > 0) {
+      open.ep = dice.of<int>({1, 2, 2, 4});
+      open.etp = dice.of<int>({1, 1, 2});
+    }
+    const Settled settled = settle(model, {.seq_len = seq_len}, 0, open);
     if (settled.broken.empty()) return settled.layout;
   }
 }

@@ -39,12 +39,13 @@ struct NumberWord {
   int low, high;
 };
 constexpr int max_number = 1 << 20;
-constexpr std::array<NumberWord, 12> number_words = {{
+constexpr std::array<NumberWord, 13> number_words = {{
     {"tp", &Layout::tp, 1, max_number},
     {"cp", &Layout::cp, 1, max_number},
     {"ulysses", &Layout::ulysses, 1, max_number},
     {"pp", &Layout::pp, 1, max_number},
     {"ep", &Layout::ep, 1, max_number},
+    {"etp", &Layout::etp, 1, max_number},
     {"zero", &Layout::zero_stage, 0, 3},
     {"chunks", &Layout::chunks, 1, 4096},
     {"accumulate", &Layout::accumulation, 1, max_number},
@@ -53,6 +54,28 @@ constexpr std::array<NumberWord, 12> number_words = {{
     {"prefetch", &Layout::prefetch, 0, 1024},
     {"send-buffers", &Layout::send_buffers, 1, 1024},
 }};
+
+// Words that consist of a field and a factor, which may have a fraction.
+struct FactorWord {
+  std::string_view word;
+  double Layout::*field;
+  double low;
+};
+constexpr std::array<FactorWord, 2> factor_words = {{
+    {"row-budget", &Layout::row_budget, 1},
+    {"capacity", &Layout::expert_capacity, 0},
+}};
+
+double factor_of(std::string_view word, std::string_view text, double low) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool is_read = error == std::errc() && end == text.data() + text.size();
+  if (!is_read || !(value >= low && value <= max_row_budget)) {
+    throw base::ConfigError(
+        fmt::format("layout: '{}': expected a number from {} to {}", word, low, max_row_budget));
+  }
+  return value;
+}
 
 struct TypeWord {
   std::string_view word;
@@ -120,6 +143,11 @@ bool set_value(std::string_view word, std::string_view key, std::string_view val
   const auto found = std::ranges::find(number_words, key, &NumberWord::word);
   if (found != number_words.end()) {
     l.*found->field = static_cast<int>(number_of(word, value, found->low, found->high));
+  } else if (const auto factor = std::ranges::find(factor_words, key, &FactorWord::word);
+             factor != factor_words.end()) {
+    l.*factor->field = factor_of(word, value, factor->low);
+  } else if (key == "overflow") {
+    l.overflow = named_value(word, value, overflow_from_name, all_names<Overflow>());
   } else if (key == "dp") {
     data.all = number_of(word, value, 1, max_number);
   } else if (key == "shard") {
@@ -186,13 +214,14 @@ std::string layout_words() {
     words.push_back(fmt::format("{}={}", type.word, base::name_of(type.other)));
   }
   return fmt::format(
-      "{}, kind={}, slices={}, dp=N, shard=N, micro=N, sp, a schedule ({}, interleaved=N), "
+      "{}, row-budget=X, capacity=X, overflow={}, kind={}, slices={}, dp=N, shard=N, micro=N, sp, "
+      "a schedule ({}, interleaved=N), "
       "selective, full, fp32, "
       "bf16, "
       "fp8, fp4, reduce=once|each, reshard=always|never, prefetch-after, head-chunk=N, ffn-rows=N, "
       "first-layers=0/3/5, fast, l1, pp-inside",
-      fmt::join(words, ", "), all_names<ContextKind>("|"), all_names<ContextSlices>("|"),
-      schedule::listed_names(""));
+      fmt::join(words, ", "), all_names<Overflow>("|"), all_names<ContextKind>("|"),
+      all_names<ContextSlices>("|"), schedule::listed_names(""));
 }
 
 Layout layout_from_text(std::string_view text, int64_t ranks) {
@@ -244,6 +273,11 @@ std::string to_text(const Layout& layout) {
   add(l.placement == Placement::pp_inside, std::string(name_of(l.placement)));
   add(true, fmt::format("dp={}", l.data_ranks()));
   add(l.ep > 1, fmt::format("ep={}", l.ep));
+  add(l.etp > 1, fmt::format("etp={}", l.etp));
+  for (const FactorWord& factor : factor_words) {
+    add(l.*factor.field != fresh.*factor.field, fmt::format("{}={}", factor.word, l.*factor.field));
+  }
+  add(l.overflow != fresh.overflow, fmt::format("overflow={}", name_of(l.overflow)));
   add(true, fmt::format("zero={}", l.zero_stage));
   // State that is sharded along cp alone has dp_shard = 1.
   add(l.zero_stage > 0 && l.dp_replicate > 1, fmt::format("shard={}", l.dp_shard));

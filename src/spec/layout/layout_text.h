@@ -11,7 +11,9 @@
 namespace trireme::spec {
 
 // Reads words, separated by spaces or commas:
-//   tp=N cp=N pp=N ep=N      ranks along an axis
+//   tp=N cp=N pp=N           ranks along an axis
+//   ep=N etp=N               ranks that share the experts, and each expert; row-budget=1.5
+//                            overflow=drop capacity=1.25: see Layout
 //   kind=K slices=K          context parallelism: gather, zigzag, ...; ulysses=N in products
 //   dp=N                     all data ranks; default: the rest of `ranks`
 //   zero=0..3 shard=N        ZeRO stage; ranks that share a copy, default: all data ranks

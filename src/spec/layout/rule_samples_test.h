@@ -18,6 +18,7 @@ struct BrokenSample {
   bool tied = true;
   int64_t vocab = 96;
   int64_t experts = 0;
+  bool whole_qk_norm = false;
 };
 
 // Six blocks of width 64 with 8 heads, 4 of them for keys and values, ffn 96, sequences up to 32.
@@ -31,11 +32,15 @@ inline ModelDims sample_dims(const BrokenSample& sample) {
           .ffn = 96,
           .vocab = sample.vocab,
           .max_seq = 32,
-          .tied_head = sample.tied};
+          .tied_head = sample.tied,
+          .qk_norm = sample.whole_qk_norm,
+          .qk_norm_whole = sample.whole_qk_norm};
 }
+constexpr int64_t sample_expert_ffn = 32;
 inline ModelSizes sample_sizes(const BrokenSample& sample) {
   ModelSizes sizes = sizes_of(make_model(sample_dims(sample)));
   sizes.experts = sample.experts;
+  if (sample.experts > 0) sizes.expert_ffn = sample_expert_ffn;
   return sizes;
 }
 
@@ -53,13 +58,18 @@ inline std::vector<BrokenSample> broken_samples() {
        {.dp_replicate = -1, .dp_shard = -1, .zero_stage = -1},
        {.seq_len = 16},
        2},
-      {.id = "ep.engine", .asked = {.dp_replicate = 2, .ep = 2}, .experts = 4},
       {"ep.divides", {.dp_replicate = 2, .ep = 2}},
+      {.id = "etp.divides", .asked = {.dp_replicate = 3, .etp = 3}, .experts = 4},
       {.id = "ep.ranks", .asked = {.dp_replicate = 3, .ep = 2}, .experts = 4},
+      {.id = "ep.sequence", .asked = {.tp = 2}, .experts = 4},
+      {.id = "ep.ffn_rows", .asked = {.ffn_rows = 4}, .experts = 4},
+      {.id = "row_budget.range", .asked = {.row_budget = 0.5}, .experts = 4},
+      {.id = "expert_capacity.range", .asked = {.expert_capacity = -1}, .experts = 4},
       {"placement.engine", {.pp = 2, .dp_replicate = 2, .placement = Placement::pp_inside}},
       {"tp.divides", {.tp = 3}},
       {"tp.kv_heads", {.tp = 8}},
       {.id = "tp.vocab", .asked = {.tp = 4}, .vocab = 5},
+      {.id = "tp.qk_norm", .asked = {.tp = 2}, .whole_qk_norm = true},
       {"sp.tokens", {.tp = 4, .sequence_parallel = true}, {.seq_len = 15}},
       {"sp.ffn_rows", {.tp = 4, .sequence_parallel = true, .ffn_rows = 3}},
       {"cp.ulysses", {.cp = 4, .context_kind = ContextKind::ulysses_gather, .ulysses = 3}},

@@ -12,8 +12,8 @@ namespace {
 
 std::vector<Rule> make_book() {
   std::vector<Rule> book;
-  for (const auto chapter : {degree_rules, size_rules, tensor_rules, context_rules, data_rules,
-                             format_rules, custom_schedule_rules, pipeline_rules}) {
+  for (const auto chapter : {degree_rules, size_rules, tensor_rules, context_rules, expert_rules,
+                             data_rules, format_rules, custom_schedule_rules, pipeline_rules}) {
     for (Rule& rule : chapter()) book.push_back(std::move(rule));
   }
   return book;
@@ -48,6 +48,10 @@ const LayoutNames& layout_names() {
                                     "dp_replicate",
                                     "dp_shard",
                                     "ep",
+                                    "etp",
+                                    "row_budget",
+                                    "overflow",
+                                    "expert_capacity",
                                     "zero_stage",
                                     "sequence_parallel",
                                     "placement",
@@ -75,6 +79,15 @@ const LayoutNames& layout_names() {
   return names;
 }
 
+namespace {
+
+void take_experts(const MoeSpec& moe, ModelSizes& sizes) {
+  sizes.experts = moe.router.experts;
+  sizes.expert_ffn = moe.ffn;
+}
+
+}  // namespace
+
 ModelSizes sizes_of(const ModelSpec& model) {
   ModelSizes sizes;
   sizes.name = model.name;
@@ -88,7 +101,9 @@ ModelSizes sizes_of(const ModelSpec& model) {
   for (const LayerSpec& layer : model.layers) {
     if (const auto* block = std::get_if<BlockSpec>(&layer)) {
       add("heads", block->heads);
-      add("ffn", block->ffn);
+      sizes.has_whole_qk_norm = sizes.has_whole_qk_norm || block->qk_norm_whole;
+      if (!block->moe) add("ffn", block->ffn);
+      if (block->moe && block->moe->shared_ffn > 0) add("shared_ffn", block->moe->shared_ffn);
       if (std::ranges::find(sizes.kv_heads, block->kv_heads) == sizes.kv_heads.end()) {
         sizes.kv_heads.push_back(block->kv_heads);
       }
@@ -97,6 +112,7 @@ ModelSizes sizes_of(const ModelSpec& model) {
       sizes.is_tied = head->tied;
     }
   }
+  if (const MoeSpec* moe = moe_of(model)) take_experts(*moe, sizes);
   return sizes;
 }
 
@@ -104,10 +120,16 @@ ModelSizes sizes_of(const ModelDims& dims) {
   ModelSizes sizes;
   sizes.name = dims.name;
   if (dims.heads <= 0) return sizes;
-  sizes.tp_cuts = {{"heads", dims.heads}, {"ffn", dims.ffn}};
+  sizes.tp_cuts = {{"heads", dims.heads}};
+  if (!dims.moe || expert_blocks(dims) < dims.layers) sizes.tp_cuts.emplace_back("ffn", dims.ffn);
+  if (dims.moe) {
+    if (dims.moe->shared_ffn > 0) sizes.tp_cuts.emplace_back("shared_ffn", dims.moe->shared_ffn);
+    take_experts(*dims.moe, sizes);
+  }
   sizes.kv_heads = {dims.kv_heads > 0 ? dims.kv_heads : dims.heads};
   sizes.vocab = dims.vocab;
   sizes.is_tied = dims.tied_head;
+  sizes.has_whole_qk_norm = dims.qk_norm_whole;
   sizes.max_seq = dims.max_seq;
   if (dims.layers > 0) sizes.layers = dims.layers + 2;
   return sizes;

@@ -27,6 +27,10 @@ enum class LayoutKey : uint8_t {
   dp_replicate,
   dp_shard,
   ep,
+  etp,
+  row_budget,
+  overflow,
+  expert_capacity,
   zero_stage,
   sequence_parallel,
   placement,
@@ -65,7 +69,9 @@ struct ModelSizes {
   int64_t vocab = 0, max_seq = 0;
   int64_t layers = 0;   // with embedding and head
   int64_t experts = 0;  // 0: none
+  int64_t expert_ffn = 0;
   bool is_tied = false;
+  bool has_whole_qk_norm = false;    // BlockSpec::qk_norm_whole
   double activations_per_token = 0;  // elements (model.h, activation_elements())
 };
 ModelSizes sizes_of(const ModelSpec&);

@@ -21,12 +21,13 @@ constexpr std::array<Degree, 4> degrees = {{{LayoutKey::dp_replicate, &Layout::d
                                             {LayoutKey::dp_shard, &Layout::dp_shard},
                                             {LayoutKey::tp, &Layout::tp},
                                             {LayoutKey::pp, &Layout::pp}}};
-constexpr std::array<Degree, 6> all_degrees = {{{LayoutKey::tp, &Layout::tp},
+constexpr std::array<Degree, 7> all_degrees = {{{LayoutKey::tp, &Layout::tp},
                                                 {LayoutKey::cp, &Layout::cp},
                                                 {LayoutKey::pp, &Layout::pp},
                                                 {LayoutKey::dp_replicate, &Layout::dp_replicate},
                                                 {LayoutKey::dp_shard, &Layout::dp_shard},
-                                                {LayoutKey::ep, &Layout::ep}}};
+                                                {LayoutKey::ep, &Layout::ep},
+                                                {LayoutKey::etp, &Layout::etp}}};
 constexpr int open_degree = -1;
 
 int64_t max_of(LayoutKey key) { return key == LayoutKey::pp ? max_pp : max_priced_degree; }
@@ -156,7 +157,7 @@ std::vector<Rule> degree_rules() {
   return {
       {.id = "degree.range",
        .whose = Whose::any,
-       .keys = {tp, cp, pp, dp_replicate, dp_shard, ep},
+       .keys = {tp, cp, pp, dp_replicate, dp_shard, ep, etp},
        .spoils = Known::all,
        .holds =
            [](const RuleCase& c) {
@@ -210,44 +211,6 @@ std::vector<Rule> degree_rules() {
                  "-1, too",
                  open.front(), joined({open.begin() + 1, open.end()}, "and"),
                  open.size() == 2 ? "is" : "are");
-           }},
-      {.id = "ep.engine",
-       .whose = Whose::engine,
-       .keys = {ep, model},
-       .needs = Known::degrees,
-       .holds = [](const RuleCase& c) { return c.l.ep == 1 && c.model.experts == 0; },
-       .message =
-           [](const RuleCase& c) {
-             return fmt::format(
-                 "{} = {}: experts are not in the engine yet; nearest: 1, and a "
-                 "model without experts",
-                 c.name(ep), c.l.ep);
-           }},
-      {.id = "ep.divides",
-       .whose = Whose::any,
-       .keys = {ep, model},
-       .needs = Known::degrees,
-       .holds =
-           [](const RuleCase& c) {
-             return c.l.ep == 1 || (c.model.experts > 0 && c.model.experts % c.l.ep == 0);
-           },
-       .message =
-           [](const RuleCase& c) {
-             return c.model.experts == 0
-                        ? fmt::format("{} = {}: the model has no experts; nearest: 1", c.name(ep),
-                                      c.l.ep)
-                        : fmt::format("{} = {}: {} experts do not divide by it", c.name(ep), c.l.ep,
-                                      c.model.experts);
-           }},
-      {.id = "ep.ranks",
-       .whose = Whose::any,
-       .keys = {ep, dp_replicate, dp_shard, cp},
-       .needs = Known::degrees,
-       .holds = [](const RuleCase& c) { return int64_t{c.l.data_ranks()} * c.l.cp % c.l.ep == 0; },
-       .message =
-           [](const RuleCase& c) {
-             return fmt::format("{} = {}: data ranks x {} = {} x {} do not divide by it",
-                                c.name(ep), c.l.ep, c.name(cp), c.l.data_ranks(), c.l.cp);
            }},
       {.id = "placement.engine",
        .whose = Whose::engine,

@@ -12,6 +12,7 @@ std::vector<Rule> degree_rules();
 std::vector<Rule> size_rules();  // of a micro-batch
 std::vector<Rule> tensor_rules();
 std::vector<Rule> context_rules();
+std::vector<Rule> expert_rules();
 std::vector<Rule> data_rules();
 std::vector<Rule> format_rules();
 std::vector<Rule> custom_schedule_rules();

@@ -99,6 +99,18 @@ std::vector<Rule> tensor_rules() {
                  "{} = {}: with a vocabulary of {} a rank would have no rows; nearest: {}",
                  c.name(tp), c.l.tp, c.model.vocab, nearest_tp(c));
            }},
+      {.id = "tp.qk_norm",
+       .whose = Whose::engine,
+       .keys = {tp, model},
+       .needs = Known::degrees,
+       .holds = [](const RuleCase& c) { return c.l.tp == 1 || !c.model.has_whole_qk_norm; },
+       .message =
+           [](const RuleCase& c) {
+             return fmt::format(
+                 "{} = {}: the model has one norm of all q heads (qk_norm_whole), of which a rank "
+                 "would have a part; nearest: 1",
+                 c.name(tp), c.l.tp);
+           }},
       {.id = "sp.tokens",
        .whose = Whose::any,
        .keys = {seq_len, micro_batch, tp, sequence_parallel},

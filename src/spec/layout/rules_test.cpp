@@ -40,15 +40,12 @@ Texts texts(const Asked& asked, const ModelDims& model = dims) {
 TEST(RuleBook, every_rule_has_a_sample_that_breaks_it_alone) {
   std::set<std::string> seen;
   for (const BrokenSample& sample : broken_samples()) {
-    // A feature that the engine lacks has a separate rule, which hides the rules of any program.
-    const bool is_lacking = sample.id == "ep.divides" || sample.id == "ep.ranks";
     const Rule* rule = find_rule(sample.id);
     ASSERT_NE(rule, nullptr) << sample.id;
     seen.insert(sample.id);
     std::set<std::string> ids;
-    for (const Broken& broken : settle(sample_sizes(sample), sample.work, sample.ranks,
-                                       sample.asked, is_lacking ? Whose::any : Whose::engine)
-                                    .broken) {
+    for (const Broken& broken :
+         settle(sample_sizes(sample), sample.work, sample.ranks, sample.asked).broken) {
       ids.insert(std::string(broken.rule->id));
       EXPECT_NE(to_text(broken).find(fmt::format(" [{}]", broken.rule->id)), std::string::npos);
     }
@@ -71,7 +68,8 @@ TEST(RuleBook, ids_are_unique_and_rules_complete) {
 
 TEST(RuleBook, solve_gives_a_plan_or_every_broken_rule) {
   for (const BrokenSample& sample : broken_samples()) {
-    if (sample.experts > 0) continue;  // not in the engine yet
+    // The model of the samples has neither.
+    if (sample.experts > 0 || sample.whole_qk_norm) continue;
     const ModelSpec model = make_model(sample_dims(sample));
     const Solved solved = solve(model, sample.work, sample.asked, {}, sample.ranks);
     ASSERT_FALSE(solved.broken.empty()) << sample.id;
@@ -428,6 +426,29 @@ TEST(Rules, a_tied_table_on_one_rank_sums_one_leaf_at_a_time) {
           << found[0];
     }
   }
+}
+
+// ---- experts
+
+TEST(Rules, experts_fit_their_ranks_or_the_nearest_degrees_are_named) {
+  ModelDims moe = dims;
+  moe.moe = MoeSpec{.router = {.experts = 8, .chosen = 2}, .ffn = 12};
+  const auto message = [&](const Layout& layout) { return texts({layout}, moe); };
+  EXPECT_EQ(message({.dp_replicate = 2, .dp_shard = 4, .ep = 8, .zero_stage = 1}), Texts{});
+  EXPECT_EQ(message({.dp_shard = 3, .ep = 3, .zero_stage = 1}),
+            Texts{"ep = 3: 8 experts do not divide by it; nearest: 1"});
+  EXPECT_EQ(
+      message({.dp_shard = 8, .ep = 2, .etp = 8, .zero_stage = 1}),
+      (Texts{"etp = 8: 12 columns of an expert do not divide by it; nearest: 4",
+             "ep x etp = 2 x 8: it must divide dp_shard x cp x tp = 8 ranks, or be a multiple "
+             "of them that divides by dp_replicate = 1 copies; nearest: ep = 1"}));
+  EXPECT_EQ(message({.dp_replicate = 3, .dp_shard = 2, .ep = 4, .zero_stage = 1}),
+            Texts{"ep = 4: it must divide dp_shard x cp x tp = 2 ranks, or be a multiple of them "
+                  "that divides by dp_replicate = 3 copies; nearest: ep = 2"});
+  EXPECT_EQ(message({.tp = 2, .dp_shard = 2, .ep = 4, .zero_stage = 1}),
+            Texts{"sequence_parallel = false: with tp = 2 ranks of a model with experts route "
+                  "different tokens; nearest: sequence_parallel = true, or tp = 1"});
+  EXPECT_EQ(texts({.layout = {.ep = 2}}), Texts{"ep = 2: the model has no experts; nearest: 1"});
 }
 
 }  // namespace

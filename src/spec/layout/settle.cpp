@@ -91,6 +91,12 @@ Settled settle(const ModelSizes& model, const Workload& work, int64_t ranks, con
   Settled settled{filled(asked, work, ranks, model.kv_heads), {}};
   Layout& l = settled.layout;
   if (model.layers > 0 && l.recompute_blocks >= model.layers - 2) l.recompute_blocks = -1;
+  if (model.layers > 0 && model.experts == 0) {
+    const Layout fresh;
+    l.row_budget = fresh.row_budget;
+    l.overflow = fresh.overflow;
+    l.expert_capacity = fresh.expert_capacity;
+  }
   settled.broken = broken_rules({model, work, ranks, asked, l, names}, whose);
   return settled;
 }

@@ -39,7 +39,7 @@ DecodeTensors decode_tensors(const ModelSpec& model, const DecodePlan& plan,
           backend,
           {.rows = T, .heads = b.heads, .head_dim = b.head_dim, .max_length = plan.capacity}),
       .logits = {{plan.sequences, vocab_of(model)}, DType::f32}};
-  if (b.qk_norm) t.qk_rstd = {{T, b.heads + b.kv_heads}, DType::f32};
+  if (b.qk_norm) t.qk_rstd = {{T, b.qk_norm_whole ? 1 : b.heads + b.kv_heads}, DType::f32};
   return t;
 }
 

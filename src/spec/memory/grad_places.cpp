@@ -10,7 +10,7 @@ namespace {
 // parallel updates during that forward.
 bool is_one_backward(const Plan& plan, const StashLayout& stash) {
   return !plan.inference && plan.schedule.microbatches == 1 && plan.stages() == 1 &&
-         stash.is_merged && !plan.zero.grads && (sum_ranks(plan.mesh) == 1 || plan.zero.optim);
+         stash.is_merged && !plan.zero.grads && (!sums_with_peers(plan.mesh) || plan.zero.optim);
 }
 
 }  // namespace
@@ -20,16 +20,24 @@ std::vector<std::optional<SlotHome>> grad_places(const Plan& plan, const StashLa
   std::vector<std::optional<SlotHome>> places(buckets.size());
   if (!is_one_backward(plan, stash)) return places;
   const StageStash& stage = stash.stages.front();
-  TRIREME_CHECK(stage.layer_at.size() == buckets.size(), "{} layers, {} buckets",
-                stage.layer_at.size(), buckets.size());
+  // Every layer begins with its dense bucket.
+  std::vector<size_t> layer_of;
+  size_t layers = 0;
+  for (const BucketLayout& bucket : buckets) {
+    if (bucket.view == ParamView::dense) ++layers;
+    layer_of.push_back(layers - 1);
+  }
+  TRIREME_CHECK(stage.layer_at.size() == layers, "{} layers, buckets of {}", stage.layer_at.size(),
+                layers);
   // The backward goes from the last layer to the first, and frees frames from their ends.
   std::array<int64_t, pool_count> used{};
-  for (size_t b = buckets.size() - 1; b-- > 0;) {
-    const int64_t bytes = base::bytes_of(grad_specs(plan, buckets[b]).leaf);
+  for (size_t b = buckets.size(); b-- > 0;) {
+    if (layer_of[b] + 1 == layers) continue;
+    const int64_t bytes = base::bytes_of(grad_specs(plan, buckets[b].size()).leaf);
     for (const Pool pool : {Pool::f_to_w, Pool::f_to_b}) {
       const size_t at = index_of(pool);
       const int64_t end = stage.frame_bytes[at] - used[at];
-      if (end - bytes < stage.layer_at[b + 1][at]) continue;
+      if (end - bytes < stage.layer_at[layer_of[b] + 1][at]) continue;
       places[b] = {pool, end - bytes};
       used[at] += bytes;
       break;

@@ -64,7 +64,7 @@ TEST(GradPlacesTest, gradients_reuse_slots_of_later_layers) {
         for (size_t b = 0; b + 1 < rank.places.size(); ++b) {
           if (!rank.places[b]) continue;
           const auto [pool, begin] = *rank.places[b];
-          const int64_t end = begin + base::bytes_of(grad_specs(plan, rank.buckets[b]).leaf);
+          const int64_t end = begin + base::bytes_of(grad_specs(plan, rank.buckets[b].size()).leaf);
           EXPECT_EQ(begin % base::grain_bytes, 0);
           EXPECT_GE(begin, stage.layer_at[b + 1][index_of(pool)]);
           EXPECT_LE(end, stage.frame_bytes[index_of(pool)]);
@@ -92,7 +92,7 @@ TEST(GradPlacesTest, only_the_head_needs_separate_memory) {
   const PlacedRank rank(model, plan);
   EXPECT_EQ(rank.placed(), 7);
   EXPECT_EQ(plan.predicted.memory.front().grads,
-            base::bytes_of(grad_specs(plan, rank.buckets.back()).leaf));
+            base::bytes_of(grad_specs(plan, rank.buckets.back().size()).leaf));
 }
 
 // Gradients of several micro-batches, and those that the next forward reads, have separate memory.

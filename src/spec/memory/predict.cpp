@@ -4,10 +4,11 @@
 #include <algorithm>
 
 #include "schedule/lives.h"
+#include "spec/context/context_traffic.h"
+#include "spec/experts/expert_traffic.h"
 #include "spec/memory/grad_places.h"
 #include "spec/memory/stash_layout.h"
 #include "spec/parallel/bucket.h"
-#include "spec/context/context_traffic.h"
 #include "spec/parallel/data_parallel.h"
 #include "spec/parallel/pipeline_parallel.h"
 #include "spec/parallel/tensor_parallel.h"
@@ -38,11 +39,11 @@ void add_state(const Plan& plan, std::span<const StateTensor> state, const Bucke
                MemoryTable& sum) {
   const int64_t elements = bucket.elements;
   const auto share = [&](bool is_sharded) {
-    return is_sharded ? elements / state_shards(plan) : elements;
+    return is_sharded ? elements / state_shards(plan, bucket.view) : elements;
   };
   sum.params += base::bytes_of({{share(plan.zero.params)}, plan.recipe.storage});
   if (plan.inference) return;
-  const GradSpecs grads = grad_specs(plan, elements);
+  const GradSpecs grads = grad_specs(plan, bucket.size());
   sum.grads +=
       base::bytes_of(grads.leaf) + base::bytes_of(grads.round_sum) + base::bytes_of(grads.shard);
   for (const base::TensorSpec& node : grads.nodes) sum.grads += base::bytes_of(node);
@@ -129,8 +130,13 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   std::vector<BucketLayout> buckets;
   for (const StashStage& stage : stages) {
     for (const Facts& layer : stage.layers) {
-      buckets.push_back(bucket_layout(layer.params, plan.mesh));
-      add_state(plan, layer.state, buckets.back(), sum);
+      std::vector<StateTensor> state = layer.state;
+      for (const ParamView view : views_of(layer.params)) {
+        buckets.push_back(bucket_layout(layer.params, plan.mesh, view));
+        add_state(plan, state, buckets.back(), sum);
+        // Own tensors are part of a layer's first bucket.
+        std::erase_if(state, [](const StateTensor& tensor) { return tensor.is_own(); });
+      }
       for (const ScratchSet& set : layer.scratch) {
         if (!plan.inference || set.in_forward) sum.scratch = std::max(sum.scratch, bytes_of(set));
       }
@@ -141,6 +147,7 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   sum.comm += bytes_of(data_buffers(plan, buckets, table && table->is_in_one_stage));
   sum.comm += base::bytes_of(tensor_buffer(model, plan));
   sum.comm += base::bytes_of(context_buffer(model, plan)) + base::bytes_of(context_reports(plan));
+  sum.comm += base::bytes_of(expert_buffer(model, plan));
   sum.comm += bytes_of(pipe_buffers(model, plan, pp_rank));
   sum.scratch += base::bytes_of(stream_workspace_spec(backend));
   sum.params += base::bytes_of(rope_table_of_rank(model, plan, pp_rank));
@@ -149,7 +156,7 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   const StashLayout stash = stash_layout_of_rank(plan, pp_rank, stages);
   const std::vector<std::optional<SlotHome>> places = grad_places(plan, stash, buckets);
   for (size_t b = 0; b < places.size(); ++b) {
-    if (places[b]) sum.grads -= base::bytes_of(grad_specs(plan, buckets[b]).leaf);
+    if (places[b]) sum.grads -= base::bytes_of(grad_specs(plan, buckets[b].size()).leaf);
   }
   sum.stash_inputs = stash.of(Pool::inputs).peak;
   sum.stash_f_to_b = stash.of(Pool::f_to_b).peak;

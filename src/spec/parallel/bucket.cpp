@@ -13,11 +13,23 @@ namespace {
 enum class Kind : uint8_t { cut, copy, by_rows, partial };
 
 Kind kind_of(const Param& param) {
+  if (param.view == ParamView::expert) return Kind::cut;
   const bool is_cut = std::any_of(param.shard.cuts.begin(), param.shard.cuts.end(),
                                   [](const Cut& cut) { return cut.axis == Axis::tp; });
   if (is_cut) return Kind::cut;
   if (param.is_by_rows) return Kind::by_rows;
   return is_partial_along_tp(param, false) ? Kind::partial : Kind::copy;
+}
+
+// Ranks along ep and etp count different elements of an expert bucket in the gradient norm and save
+// different ones, so every parameter in it is cut along both.
+void check_expert(const Param& param) {
+  if (param.view != ParamView::expert) return;
+  for (const Axis axis : {Axis::ep, Axis::etp}) {
+    TRIREME_CHECK(
+        std::ranges::any_of(param.shard.cuts, [axis](const Cut& cut) { return cut.axis == axis; }),
+        "'{}' is a parameter of experts, but is not cut along {}", param.shard.name, name_of(axis));
+  }
 }
 
 // Returns the ranges between the entries that are written, in order.
@@ -84,18 +96,20 @@ BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes, Pa
   };
   layout.cut[0] = add(true, Kind::cut);
   add(true, Kind::copy);
+  layout.by_rows_decayed = add(true, Kind::by_rows);
   layout.decayed = layout.elements;
   layout.cut[1] = add(false, Kind::cut);
   add(false, Kind::copy);
   layout.by_rows = add(false, Kind::by_rows);
   layout.partial = add(false, Kind::partial);
   const auto is_left_out = [](const Param& param) {
-    const Kind kind = kind_of(param);
-    return param.decays && !param.shard.shape.empty() &&
-           (kind == Kind::by_rows || kind == Kind::partial);
+    return param.decays && !param.shard.shape.empty() && kind_of(param) == Kind::partial;
   };
   TRIREME_CHECK(std::none_of(params.begin(), params.end(), is_left_out),
                 "a parameter with weight decay whose gradient is partial along tp");
+  for (const BucketEntry& entry : layout.entries) {
+    check_expert(params[static_cast<size_t>(entry.param)]);
+  }
   layout.matrices = end_of_matrices(params, layout);
   layout.elements = padded_elements(layout.elements, mesh_view(view).ranks(sizes));
   layout.zeroed = gaps(params, layout);

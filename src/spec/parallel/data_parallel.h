@@ -9,6 +9,11 @@
 // every worker, and the sums of rounds are added in order). Along cp each rank has a part of every
 // sample, and so its own leaf: a step has logical_dp * cp leaves, those of the first rank
 // along cp first. Bits are therefore a function of cp, too.
+//
+// All of this is per view of the mesh (mesh_view.h). A leaf of an expert bucket is the gradient of
+// one hosted worker of a rank along edp and ezero, which contains the rows of all ranks along ep
+// and etp; leaves are in the order of the ranks' cp, tp and data coordinates. With tp, ep and etp
+// of 1 the leaves, ranges and sums of expert buckets are those of dense ones.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +27,11 @@
 namespace trireme::spec {
 
 // ---- ranks and workers
-int data_ranks(const Sizes&);     // dp * zero: ranks with different samples
-int sum_ranks(const Sizes&);      // dp * zero * cp: ranks whose gradients are summed
+int data_ranks(const Sizes&);  // dp * zero: ranks with different samples
+// Returns the ranks that sum the gradients of a view: dp * zero * cp, or edp * ezero.
+int sum_ranks(const Sizes&, ParamView = ParamView::dense);
+// Are gradients of any view summed over several ranks?
+bool sums_with_peers(const Sizes&);
 int closing_ranks(const Sizes&);  // all ranks that end a step together: also those of tp and pp
 // Returns the rank's index among the data ranks, in the order in which they host workers: that of
 // the world, zero the fastest axis.
@@ -49,7 +57,7 @@ int64_t global_microbatch(const Plan&, const Coord&, int index);
 
 // ---- sums
 // Returns the type in which leaves are summed: that of the gradients, or bf16 if reduce_dtype is.
-base::DType sum_dtype(const Plan&);
+base::DType sum_dtype(const Plan&, ParamView);
 
 // How a rank adds the leaf of its worker h: `stacked` nodes of the tree wait before it; the last
 // `merges` of them are added to it, one after the other.
@@ -62,11 +70,11 @@ struct Fold {
 std::vector<Fold> folds(int64_t leaves, Range held);
 // Returns the workers of the rank with this data_rank().
 Range workers_of(const Plan&, int data_rank);
-int64_t leaves(const Plan&);  // of a round, on all ranks
+int64_t leaves(const Plan&, ParamView);  // of a round, on all ranks of the view
 // Returns the leaves of a rank, one for each of its workers.
-Range leaves_of(const Plan&, const Coord&);
+Range leaves_of(const Plan&, const Coord&, ParamView);
 // Returns the maximum over ranks of waiting nodes, each of which is a whole gradient.
-int node_buffers(const Plan&);
+int node_buffers(const Plan&, ParamView);
 
 // ---- buckets
 // A bucket of a rank: the parameters of a layer that have this view.
@@ -79,35 +87,39 @@ struct BucketKey {
 std::vector<BucketKey> bucket_keys(const ModelSpec&, const Plan&, int pp_rank);
 std::vector<BucketLayout> bucket_layouts(const ModelSpec&, const Plan&, int pp_rank);
 
-// ---- shards of a bucket of `elements`
+// ---- shards of a bucket
 // Returns the ranks over which optimizer state is sharded; 1: it is not.
-int state_shards(const Plan&);
+int state_shards(const Plan&, ParamView);
+// Does a rank gather the parameters of the view from other ranks before it computes with them?
+bool gathers_params(const Plan&, ParamView);
 // Returns the range that the rank's optimizer updates: all, or its shard.
-Range updated_range(const Plan&, const Coord&, int64_t elements);
+Range updated_range(const Plan&, const Coord&, const BucketSize&);
 // Returns the range that the rank sums: its shard, cut further among the copies of the shard.
-Range reduced_range(const Plan&, const Coord&, int64_t elements);
+Range reduced_range(const Plan&, const Coord&, const BucketSize&);
 // Returns the index of a rank's reduced_range among those of all ranks of the view, in the order of
 // their group.
-int reduced_place(const Sizes&, const Coord&);
+int reduced_place(const Sizes&, const Coord&, ParamView);
 
 // ---- communication buffers, shared by the buckets of a rank
 struct DataBuffers {
   base::TensorSpec received;  // parts of sums from other ranks
   base::TensorSpec rounded;   // one leaf in the type of sums, if gradients have another type
-  // Whole gradients, of bucket b in [b % size()], if gradients are sharded. Two, so that one is
-  // filled while the other is reduced.
+  // Whole gradients, if gradients are sharded. Two for each view, so that one is filled while the
+  // other is reduced.
   std::vector<base::TensorSpec> work;
-  // Whole parameters, of bucket b in [gather_slot(b)], if parameters are sharded. One for each
-  // bucket if they are not released before the end of the step.
+  // Whole parameters, if parameters are sharded: of each view as many as there are layers ahead, or
+  // one for each bucket if they are not released before the end of the step. The first bucket does
+  // not share its one if the head reads it, too.
   std::vector<base::TensorSpec> gathered;
   base::TensorSpec step_sums;  // of all ranks
-  bool is_tied = false;        // the head also reads the first bucket, which does not share [0]
 
-  int gather_slot(int bucket) const;
+  // By bucket: its place in `work`, and in `gathered`; -1: it has none.
+  std::vector<int> work_slot, gather_slot;
 };
+// `is_tied`: the head reads the first bucket.
 DataBuffers data_buffers(const Plan&, std::span<const BucketLayout>, bool is_tied);
-// The same, given the elements of each bucket.
-DataBuffers data_buffers(const Plan&, std::span<const int64_t> elements, bool is_tied);
+// The same, given the sizes of the buckets.
+DataBuffers data_buffers(const Plan&, std::span<const BucketSize>, bool is_tied);
 int64_t bytes_of(const DataBuffers&);
 // Does the last layer read a parameter of the first? pipeline_parallel.h describes the case of
 // different stages.
@@ -120,8 +132,7 @@ struct GradSpecs {
   base::TensorSpec round_sum;           // of the reduced range
   base::TensorSpec shard;               // of the updated range
 };
-GradSpecs grad_specs(const Plan&, const BucketLayout&);
-GradSpecs grad_specs(const Plan&, int64_t elements);
+GradSpecs grad_specs(const Plan&, const BucketSize&);
 
 // ---- bytes on the wire
 // The bytes that one rank sends in a step.
@@ -137,6 +148,8 @@ struct TrafficTable {
   int64_t tp_grads = 0;        // gradients of parameters that are replicated along tp
   int64_t cp_forward = 0;      // keys and values, or rows and heads, along cp
   int64_t cp_backward = 0;     //   with those of recompute, and gradients
+  int64_t ep_forward = 0;      // rows to and from experts along ep and etp, and loads of experts
+  int64_t ep_backward = 0;     //   with those of recompute, and gradients
   int64_t pp_activations = 0;  // outputs of stages to the next
   int64_t pp_gradients = 0;    //   and their gradients back
   int64_t pp_table = 0;        // the token table that two ranks share, or its gradients
@@ -145,8 +158,8 @@ struct TrafficTable {
 
   int64_t total() const {
     return reduce_grads + gather_grads + gather_params + step_sums + updates + layer_state +
-           tp_forward + tp_backward + tp_grads + cp_forward + cp_backward + pp_activations +
-           pp_gradients + pp_table + other;
+           tp_forward + tp_backward + tp_grads + cp_forward + cp_backward + ep_forward +
+           ep_backward + pp_activations + pp_gradients + pp_table + other;
   }
 };
 TrafficTable operator+(const TrafficTable&, const TrafficTable&);

@@ -109,10 +109,10 @@ TEST(DataParallelTest, summed_ranges_make_up_updated_ranges) {
   plan.zero.optim = true;
   const int64_t elements = 12 * 128 * 5;
   for (int z = 0; z < 4; ++z) {
-    const Range updated = updated_range(plan, coord_of(0, z), elements);
+    const Range updated = updated_range(plan, coord_of(0, z), {elements});
     int64_t at = updated.begin;
     for (int d = 0; d < 3; ++d) {
-      const Range reduced = reduced_range(plan, coord_of(d, z), elements);
+      const Range reduced = reduced_range(plan, coord_of(d, z), {elements});
       EXPECT_EQ(reduced.begin, at);
       at = reduced.end;
     }

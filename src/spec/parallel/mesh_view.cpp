@@ -31,9 +31,16 @@ int MeshView::replica_of(const Sizes& sizes, const Coord& coord) const {
   return place(replicate, sizes, coord);
 }
 
-MeshView mesh_view(ParamView view) {
-  TRIREME_CHECK(view == ParamView::dense, "view {}", static_cast<int>(view));
-  return {.shard = {Axis::zero, Axis::cp}, .replicate = {Axis::dp}};
+std::string_view name_of(ParamView view) { return view == ParamView::dense ? "dense" : "expert"; }
+
+const MeshView& mesh_view(ParamView view) {
+  static const std::array<MeshView, static_cast<size_t>(ParamView::count)> views = {{
+      {.shard = {Axis::zero, Axis::cp}, .replicate = {Axis::dp}},
+      {.shard = {Axis::ezero}, .replicate = {Axis::edp}},
+  }};
+  const auto index = static_cast<size_t>(view);
+  TRIREME_CHECK(index < views.size(), "view {}", index);
+  return views[index];
 }
 
 }  // namespace trireme::spec

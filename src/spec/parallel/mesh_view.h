@@ -6,6 +6,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "spec/parallel/axes.h"
@@ -13,8 +14,11 @@
 namespace trireme::spec {
 
 // The views of a mesh. `dense`: every rank computes with the parameter, so its gradient is summed
-// over dp, zero and cp.
-enum class ParamView : uint8_t { dense, count };
+// over dp, zero and cp. `expert`: the parameters of experts, which are cut along ep and etp. Rows
+// of all ranks along ep and etp reach the rank that has their expert, so its gradient contains them
+// already and is summed over edp and ezero only, without a factor.
+enum class ParamView : uint8_t { dense, expert, count };
+std::string_view name_of(ParamView);
 
 struct MeshView {
   std::vector<Axis> shard, replicate;  // the slowest axis first
@@ -29,6 +33,6 @@ struct MeshView {
   int replica_of(const Sizes&, const Coord&) const;
 };
 
-MeshView mesh_view(ParamView);
+const MeshView& mesh_view(ParamView);
 
 }  // namespace trireme::spec

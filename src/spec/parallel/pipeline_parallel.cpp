@@ -259,7 +259,7 @@ void check_stages(const ModelSpec& model, const Plan& plan,
         "a tied head, its first and last stage on one rank: the head's gradients of the next "
         "micro-batch would begin before those of the first are summed");
   }
-  if (sum_ranks(plan.mesh) > 1 && !reduces) {
+  if (sums_with_peers(plan.mesh) && !reduces) {
     broken("a schedule for several data ranks needs ReduceGrads");
   }
 }

@@ -14,8 +14,14 @@ const HeadSpec& head_of(const ModelSpec& model) { return std::get<HeadSpec>(mode
 
 }  // namespace
 
-Range summed_along_tp(const BucketLayout& layout, bool sequence_parallel) {
-  return {sequence_parallel ? layout.by_rows.begin : layout.partial.begin, layout.partial.end};
+std::vector<Range> summed_along_tp(const BucketLayout& layout, bool sequence_parallel) {
+  std::vector<Range> summed;
+  const auto add = [&summed](int64_t begin, int64_t end) {
+    if (begin < end) summed.push_back({begin, end});
+  };
+  if (sequence_parallel) add(layout.by_rows_decayed.begin, layout.by_rows_decayed.end);
+  add(sequence_parallel ? layout.by_rows.begin : layout.partial.begin, layout.partial.end);
+  return summed;
 }
 
 std::vector<Range> counted_along_tp(const BucketLayout& layout, Range held, const Coord& coord) {
@@ -51,11 +57,12 @@ TensorTraffic predict_tensor_traffic(const ModelSpec& model, const Plan& plan, i
     };
     sum.forward += plan.schedule.microbatches * sent(f.f_comm);
     sum.backward += plan.schedule.microbatches * (sent(f.r_comm) + sent(f.b_comm) + sent(f.w_comm));
-    const Range range =
-        summed_along_tp(bucket_layout(f.params, plan.mesh), plan.layout.sequence_parallel);
-    sum.grads += leaves * sent_bytes({CommKind::all_reduce, Axis::tp, range.end - range.begin,
-                                      plan.recipe.grad},
-                                     ranks);
+    for (const Range& range :
+         summed_along_tp(bucket_layout(f.params, plan.mesh), plan.layout.sequence_parallel)) {
+      sum.grads += leaves * sent_bytes({CommKind::all_reduce, Axis::tp, range.end - range.begin,
+                                        plan.recipe.grad},
+                                       ranks);
+    }
   }
   return sum;
 }

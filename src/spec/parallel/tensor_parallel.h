@@ -14,11 +14,13 @@
 
 namespace trireme::spec {
 
-// Returns the elements of a bucket whose gradients are partial sums on each rank along tp.
-Range summed_along_tp(const BucketLayout&, bool sequence_parallel);
+// Returns the ranges of a bucket whose gradients are partial sums on each rank along tp, without
+// empty ones.
+std::vector<Range> summed_along_tp(const BucketLayout&, bool sequence_parallel);
 
 // Returns the part of the elements `held` that this rank counts in the gradient norm: its parts of
-// cut parameters, and on the first rank also the replicated ones.
+// cut parameters, and on the first rank also the replicated ones. Every rank counts all of an
+// expert bucket, which other ranks do not have.
 std::vector<Range> counted_along_tp(const BucketLayout&, Range held, const Coord&);
 
 // The receive buffer of sums along tp; empty on one rank.

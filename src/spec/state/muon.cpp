@@ -76,9 +76,9 @@ int64_t muon_traffic(const Plan& plan, const Coord& coord, std::span<const Param
   const BucketLayout layout = bucket_layout(params, plan.mesh);
   const std::vector<MuonMatrix> matrices = muon_matrices(params, layout, plan.mesh);
   if (matrices.empty()) return 0;
-  const int64_t shards = state_shards(plan);
+  const int64_t shards = state_shards(plan, ParamView::dense);
   int64_t elements = (shards - 1) * (layout.elements / shards);
-  const int ranks = sum_ranks(plan.mesh), place = reduced_place(plan.mesh, coord);
+  const int ranks = sum_ranks(plan.mesh), place = reduced_place(plan.mesh, coord, ParamView::dense);
   const std::vector<int> owners = muon_owners(matrices, ranks);
   for (size_t i = 0; i < matrices.size(); ++i) {
     if (owners[i] != place) continue;

@@ -32,6 +32,9 @@ enum class StateCover : uint8_t {
 enum class StateReduction : uint8_t {
   none,  // nothing: all ranks compute the same values
   max,   // all ranks receive the maximum
+  // All ranks receive the sum over ranks with different tokens: along dp, zero, cp and, under
+  // sequence parallelism, tp. Otherwise ranks along tp have the same values, which count once.
+  sum,
 };
 
 struct StateTensor {

@@ -27,7 +27,7 @@ Range covered_range(const StateTensor& tensor, const BucketLayout& layout) {
 
 Range state_range(const StateTensor& tensor, const Plan& plan, const Coord& coord,
                   const BucketLayout& layout) {
-  const Range updated = updated_range(plan, coord, layout.elements);
+  const Range updated = updated_range(plan, coord, layout.size());
   const Range covered = covered_range(tensor, layout);
   const int64_t begin = std::max(updated.begin, covered.begin);
   return {begin, std::max(begin, std::min(updated.end, covered.end))};
@@ -50,7 +50,7 @@ StateBytes state_bytes(std::span<const StateTensor> state, const Plan& plan,
   const auto size = [](const Range& range) { return range.end - range.begin; };
   // Matrices come first in a bucket, so the first or the last shard has most elements.
   Coord last;
-  for (const Axis axis : {Axis::zero, Axis::cp}) last[axis] = plan.mesh[axis] - 1;
+  for (const Axis axis : mesh_view(layout.view).shard) last[axis] = plan.mesh[axis] - 1;
   for (const Coord& coord : {Coord{}, last}) {
     int64_t elements = 0;
     for (const StateTensor& tensor : state) {
@@ -71,14 +71,20 @@ StateBytes state_bytes(std::span<const StateTensor> state, const Plan& plan,
   return bytes;
 }
 
-int64_t state_traffic(std::span<const StateTensor> state, const Sizes& sizes) {
+int64_t state_traffic(std::span<const StateTensor> state, const Plan& plan) {
+  const Sizes& sizes = plan.mesh;
   int64_t bytes = 0;
   for (const StateTensor& tensor : state) {
-    if (tensor.reduction != StateReduction::max) continue;
-    const int64_t own =
-        own_state_spec(tensor, sizes).shape.elements() * base::size_of(tensor.dtype);
-    bytes += (sum_ranks(sizes) - 1) * own;
-    if (!is_cut_along_tp(tensor)) bytes += (sizes[Axis::tp] - 1) * own;
+    if (tensor.reduction == StateReduction::none) continue;
+    const int64_t own = own_state_spec(tensor, sizes).shape.elements();
+    const bool is_max = tensor.reduction == StateReduction::max;
+    const auto sent = [&](int ranks) {
+      if (is_max) return (ranks - 1) * own * base::size_of(tensor.dtype);
+      return sent_bytes({CommKind::all_reduce, Axis::tp, own, tensor.dtype}, ranks);
+    };
+    bytes += sent(sum_ranks(sizes));
+    const bool is_along_tp = is_max || plan.layout.sequence_parallel;
+    if (is_along_tp && !is_cut_along_tp(tensor)) bytes += sent(sizes[Axis::tp]);
   }
   return bytes;
 }

@@ -34,6 +34,6 @@ StateBytes state_bytes(std::span<const StateTensor>, const Plan&, const BucketLa
 
 // Returns the bytes that a rank sends at the end of a step to reduce the own tensors of these
 // layers.
-int64_t state_traffic(std::span<const StateTensor>, const Sizes&);
+int64_t state_traffic(std::span<const StateTensor>, const Plan&);
 
 }  // namespace trireme::spec

@@ -34,7 +34,7 @@ std::vector<spec::Piece> own_pieces(const spec::StateTensor& tensor, const spec:
 }
 
 bool saves_own(const spec::StateTensor& tensor, const spec::Sizes& mesh, const spec::Coord& coord) {
-  return spec::reduced_place(mesh, coord) == 0 &&
+  return spec::reduced_place(mesh, coord, spec::ParamView::dense) == 0 &&
          (spec::is_cut_along_tp(tensor) || coord[spec::Axis::tp] == 0);
 }
 
@@ -48,6 +48,7 @@ int64_t elements_of(const spec::Piece& piece) {
 // part of the state (engine::Engine::StateRange).
 struct SavedPart {
   const spec::StateTensor& state;
+  spec::ParamView view;
   ckpt::TensorInfo tensor;
   const std::vector<spec::Piece>& pieces;
   int64_t first = 0;  // element of the bucket; 0 for own tensors
@@ -59,21 +60,26 @@ void for_each_saved(const spec::ModelSpec& model, const spec::Plan& plan, const 
                     int layer, const Each& each) {
   const std::vector<spec::StateTensor> state = spec::state_of(model, layer, plan);
   const std::vector<spec::Param> params = spec::params_of(model, layer);
-  const spec::BucketLayout layout = spec::bucket_layout(params, plan.mesh);
-  const spec::Range range = spec::reduced_range(plan, coord, layout.elements);
-  for (const ckpt::ParamPieces& found :
-       ckpt::bucket_pieces(params, layout, plan.mesh, coord, range)) {
-    const spec::Param& param = params[static_cast<size_t>(found.param)];
-    if (!ckpt::saves_along_tp(param, coord)) continue;
-    for (const spec::StateTensor& tensor : state) {
-      if (!spec::covers(tensor, param)) continue;
-      each(SavedPart{tensor, tensor_of(tensor, param), found.pieces, range.begin});
+  for (const spec::ParamView view : spec::views_of(params)) {
+    const spec::BucketLayout layout = spec::bucket_layout(params, plan.mesh, view);
+    const spec::Range range = spec::reduced_range(plan, coord, layout.size());
+    for (const ckpt::ParamPieces& found :
+         ckpt::bucket_pieces(params, layout, plan.mesh, coord, range)) {
+      const spec::Param& param = params[static_cast<size_t>(found.param)];
+      if (!ckpt::saves_along_tp(param, coord)) continue;
+      for (const spec::StateTensor& tensor : state) {
+        if (!spec::covers(tensor, param)) continue;
+        each(SavedPart{tensor, view, tensor_of(tensor, param), found.pieces, range.begin});
+      }
     }
   }
   for (const spec::StateTensor& tensor : state) {
     if (!tensor.is_own() || !saves_own(tensor, plan.mesh, coord)) continue;
     const std::vector<spec::Piece> pieces = own_pieces(tensor, plan.mesh, coord);
-    if (!pieces.empty()) each(SavedPart{tensor, own_tensor_of(tensor, model, layer), pieces, 0});
+    if (!pieces.empty()) {
+      each(SavedPart{tensor, spec::ParamView::dense, own_tensor_of(tensor, model, layer), pieces,
+                     0});
+    }
   }
 }
 
@@ -146,7 +152,7 @@ std::vector<StagedCopy> staged_copies(engine::Engine& engine, const spec::ModelS
   for (const int layer : spec::layers_of_rank(model, engine.plan(), coord[spec::Axis::pp])) {
     for_each_saved(model, engine.plan(), coord, layer, [&](const SavedPart& part) {
       const auto from = std::find_if(state.begin(), state.end(), [&](const auto& held) {
-        return held.layer == layer && held.tensor.name == part.state.name;
+        return held.layer == layer && held.view == part.view && held.tensor.name == part.state.name;
       });
       const ckpt::SavedTensor& to = layout.tensors[next++];
       TRIREME_CHECK(
@@ -180,7 +186,6 @@ void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spe
     while (first + count < state.size() && state[first + count].layer == index) ++count;
     const auto ranges = std::span(state).subspan(first, count);
     const std::vector<spec::Param> params = spec::params_of(model, index);
-    const spec::BucketLayout layout = spec::bucket_layout(params, mesh);
     // Padding is not saved: it stays zero.
     std::vector<std::vector<float>> values;
     std::vector<ckpt::ReadRequest> requests;
@@ -193,6 +198,7 @@ void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spe
                             own_pieces(part.tensor, mesh, coord), bytes});
         continue;
       }
+      const spec::BucketLayout layout = spec::bucket_layout(params, mesh, part.view);
       for (const ckpt::ParamPieces& wanted :
            ckpt::bucket_pieces(params, layout, mesh, coord, part.range)) {
         const spec::Param& param = params[static_cast<size_t>(wanted.param)];

@@ -37,6 +37,7 @@ std::string family_of(const spec::OpCost& cost) {
     case OpKind::swiglu_forward:
     case OpKind::swiglu_backward:
     case OpKind::gelu_forward:
+    case OpKind::clamp:
       return "activation";
     case OpKind::cross_entropy_stats:
     case OpKind::cross_entropy_grad:
@@ -57,6 +58,8 @@ std::string family_of(const spec::OpCost& cost) {
     case OpKind::router_forward:
     case OpKind::router_backward:
     case OpKind::router_bias:
+    case OpKind::router_overflow:
+    case OpKind::router_fill:
     case OpKind::route_rows:
     case OpKind::arrange_rows:
     case OpKind::gather_pairs:

@@ -65,6 +65,22 @@ RunPeaks find_peaks(Platform& platform, const spec::Plan& plan, double given_tfl
   return peaks;
 }
 
+namespace {
+
+std::string model_line(const spec::ModelSpec& model) {
+  std::string text =
+      fmt::format("model     {}: {:.2f} M parameters, {} blocks", model.name,
+                  static_cast<double>(spec::parameter_count(model)) / 1e6, model.blocks());
+  if (const spec::MoeSpec* moe = spec::moe_of(model)) {
+    text += fmt::format(", {} of {} experts a token: {:.2f} M active parameters",
+                        moe->router.chosen, moe->router.experts,
+                        static_cast<double>(spec::active_parameter_count(model)) / 1e6);
+  }
+  return text;
+}
+
+}  // namespace
+
 std::vector<std::string> describe_run(const spec::ModelSpec& model, const spec::Plan& plan,
                                       const Platform& platform, const RunPeaks& peaks) {
   const spec::MemoryTable& memory = plan.predicted.largest();
@@ -72,8 +88,7 @@ std::vector<std::string> describe_run(const spec::ModelSpec& model, const spec::
   const spec::Recompute recompute = *std::max_element(plan.recompute.begin(), plan.recompute.end());
   const auto recomputed = std::count(plan.recompute.begin(), plan.recompute.end(), recompute);
   std::vector<std::string> lines = {
-      fmt::format("model     {}: {:.2f} M parameters, {} blocks", model.name,
-                  static_cast<double>(spec::parameter_count(model)) / 1e6, model.blocks()),
+      model_line(model),
       fmt::format("batch     {}{} x {} sequences x {} tokens = {} tokens a step",
                   ranks > 1 ? fmt::format("{} data ranks x ", ranks) : "",
                   plan.schedule.microbatches, plan.layout.micro_batch, plan.seq_len,

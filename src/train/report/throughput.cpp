@@ -12,7 +12,7 @@ double formula_flops_per_token(const spec::ModelSpec& model, int64_t seq_len) {
       input_embedding = embedding->tied ? 0 : embedding->vocab * embedding->width;
     }
   }
-  return 6.0 * static_cast<double>(spec::parameter_count(model) - input_embedding) +
+  return 6.0 * static_cast<double>(spec::active_parameter_count(model) - input_embedding) +
          12.0 * static_cast<double>(attention_width) * static_cast<double>(seq_len);
 }
 

@@ -8,9 +8,9 @@
 
 namespace trireme::train {
 
-// 6 N + 12 L h T per token: N parameters (without the input embedding unless it is tied to the
-// head), L blocks, h = heads * head size, T sequence length. Attention is counted without the
-// causal saving.
+// 6 N + 12 L h T per token: N parameters that a token uses (without the input embedding unless it
+// is tied to the head; of experts those that are chosen), L blocks, h = heads * head size, T
+// sequence length. Attention is counted without the causal saving.
 double formula_flops_per_token(const spec::ModelSpec&, int64_t seq_len);
 
 struct Utilisation {

@@ -27,6 +27,11 @@ class ControlSignals {
   // Returns the union of all ranks' requests. REQUIRES: `step` is above that of the last call.
   // Collective.
   Request exchange(Rank&, int64_t step, bool is_fenced);
+  // The next step will be `step`, which may be below that of the last exchange.
+  void go_back(int64_t step) {
+    exchanged_step_ = step - 1;
+    next_step_ = step;
+  }
 
  private:
   const std::atomic<bool>* stop_;

@@ -11,6 +11,7 @@ EngineState take_state(engine::Engine& engine) {
     state.ranges.push_back(engine.read_state(range));
   }
   state.step = engine.step_state();
+  state.step.overflow = 0;  // the new engine repeats the step
   return state;
 }
 

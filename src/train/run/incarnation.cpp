@@ -62,6 +62,7 @@ std::unique_ptr<FitJob> job_of(const Incarnation& parts, const Leg& leg) {
   c.training.seq_len = leg.seq_len;
   c.training.global_batch_size = leg.global_batch_size;
   c.training.local_batch_size = leg.local_batch_size;
+  c.moe.row_budget = parts.row_budget;
   return std::make_unique<FitJob>(make_fit_job(parts.model, parts.platform.backend,
                                                config::workload_of(c), config::layout_of(c)));
 }
@@ -141,6 +142,7 @@ Incarnation::Incarnation(const config::Config& c, obs::RunMode asked, const Trai
       platform(make_platform(start.system, hooks.cache_folder)),
       expected_step(newest_step(c, hooks.resume)),
       leg(&data.leg_at(expected_step + 1)),
+      row_budget(c.moe.row_budget),
       job(job_of(*this)),
       rank(connect_rank(start, *platform.device, c, data.identity(data_contents, c.training.steps)),
            job->plan.mesh, *platform.device),
@@ -149,15 +151,35 @@ Incarnation::Incarnation(const config::Config& c, obs::RunMode asked, const Trai
                                               make_engine_options(c), rank.mesh())),
       has_given_weights(read_init_weights(c, *engine)) {}
 
+namespace {
+
+// Replaces the engine by one of job_of(parts).
+template <typename Check>
+void rebuild(Incarnation& parts, Check check) {
+  const EngineState state = take_state(*parts.engine);
+  parts.engine.reset();
+  parts.platform.device->ledger().unfreeze();
+  parts.job = job_of(parts);
+  check();
+  parts.engine = std::make_unique<engine::Engine>(
+      *parts.platform.device, parts.model, parts.job->plan, parts.platform.backend,
+      make_engine_options(parts.config), parts.rank.mesh());
+  put_state(*parts.engine, state);
+}
+
+}  // namespace
+
 void Incarnation::change_leg(const Leg& to) {
-  const EngineState state = take_state(*engine);
-  engine.reset();
-  platform.device->ledger().unfreeze();
   leg = &to;
-  job = job_of(*this);
-  engine = std::make_unique<engine::Engine>(*platform.device, model, job->plan, platform.backend,
-                                            make_engine_options(config), rank.mesh());
-  put_state(*engine, state);
+  rebuild(*this, [] {});
+}
+
+void Incarnation::change_row_budget(double to) {
+  row_budget = to;
+  rebuild(*this, [this] {
+    check_fits(*job, platform, start.device_sharers, train_fit_keys(),
+               checkpoint_bytes(config, *job, start.number));
+  });
 }
 
 }  // namespace trireme::train

@@ -37,6 +37,9 @@ struct Incarnation {
   // training state, which passes through host memory. REQUIRES: no other object refers to the
   // engine. Collective.
   void change_leg(const Leg&);
+  // The same with a larger budget of rows for experts. Throws OutOfMemory, with the itemised table,
+  // if that does not fit.
+  void change_row_budget(double);
 
   const double start_seconds;  // by obs::steady_seconds()
   const config::Config& config;
@@ -52,6 +55,7 @@ struct Incarnation {
   // The number of steps that the newest checkpoint has, if the run is to be resumed, otherwise 0.
   const int64_t expected_step;
   const Leg* leg;               // of `engine`
+  double row_budget;            // of `job`: that of the configuration, or a larger one
   std::unique_ptr<FitJob> job;  // of `leg`
   Rank rank;
   const RunPeaks peaks;  // on the first rank; empty on others

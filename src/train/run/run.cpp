@@ -10,6 +10,7 @@
 #include "ckpt/generation/folder.h"
 #include "comm/mesh.h"
 #include "obs/clock.h"
+#include "spec/experts/expert_rows.h"
 #include "spec/parallel/data_parallel.h"
 
 namespace trireme::train {
@@ -45,9 +46,11 @@ void Run::run_steps() {
                          .log = [this](const std::string& text) { log(text); }},
                         position_);
   if (parts_.rank.is_first() && hooks_.begins) hooks_.begins(first - 1);
-  for (int64_t step = first; step <= config_.training.steps; step = parts_.leg->last_step + 1) {
-    enter_leg_of(step);
-    if (run_leg(agenda, reporter, step)) break;
+  const engine::StepReport begun = parts_.engine->report();
+  uncounted_steps_ = first - 1 - (begun.applied + begun.skipped);
+  for (std::optional<int64_t> step = first; step && *step <= config_.training.steps;) {
+    enter_leg_of(*step);
+    step = run_leg(agenda, reporter, *step);
   }
   finish_trace();
 }
@@ -76,7 +79,8 @@ void Run::enter_leg_of(int64_t step) {
   if (is_traced) summary_.picture = trace_->picture_file();
 }
 
-bool Run::run_leg(const StepAgenda& agenda, StepReporter& reporter, int64_t first) {
+std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& reporter,
+                                    int64_t first) {
   const Leg& leg = *parts_.leg;
   const int64_t last = std::min(leg.last_step, config_.training.steps);
   TrainBatches batches(parts_.data.train(leg.seq_len), parts_.plan(), parts_.rank.coord(),
@@ -93,11 +97,62 @@ bool Run::run_leg(const StepAgenda& agenda, StepReporter& reporter, int64_t firs
     summary_.total_tokens = position_.tokens_before + summary_.tokens;
     if (step == first) clock_.leave_out();  // it warms up
     const StepActions actions = agenda.actions(step, exchanged_requests(agenda, step));
+    if (actions.waits() || actions.saves || actions.is_last || step == last) {
+      if (const std::optional<int64_t> from = overflowed(step)) {
+        enlarge_budget(*from, step);
+        return from;
+      }
+    }
     act(step, actions, reporter, batches);
-    if (actions.is_last) return true;
+    if (actions.is_last) return std::nullopt;
   }
   clock_.wait(parts_.engine->compute());
-  return false;
+  return last + 1;
+}
+
+std::optional<int64_t> Run::overflowed(int64_t step) {
+  const spec::Plan& plan = parts_.plan();
+  const bool may_overflow = spec::moe_of(parts_.model) != nullptr &&
+                            plan.mesh[spec::Axis::ep] * plan.mesh[spec::Axis::etp] > 1 &&
+                            plan.layout.overflow == spec::Overflow::strict;
+  if (!may_overflow) return std::nullopt;
+  clock_.wait(parts_.engine->compute());
+  const engine::StepReport report = parts_.engine->report();
+  if (report.overflow == 0) return std::nullopt;
+  overflow_rows_ = report.overflow;
+  // Steps that count as run end before the one with the overflow.
+  return std::min(step, report.applied + report.skipped + 1 + uncounted_steps_);
+}
+
+void Run::enlarge_budget(int64_t from, int64_t step) {
+  constexpr double growth = 1.5;
+  const spec::MoeSpec& moe = *spec::moe_of(parts_.model);
+  const double largest = spec::largest_row_budget(moe, parts_.plan().mesh[spec::Axis::ep]);
+  const double budget = std::min(growth * parts_.row_budget, largest);
+  log(
+      fmt::format("experts   step {} was not applied: {} rows exceeded the row budget of {:.3g}; "
+                  "the engine is rebuilt with {:.3g}, and the step is repeated",
+                  from, overflow_rows_, parts_.row_budget, budget));
+  predicted_sent_bytes_ += predicted_sent_bytes();
+  finish_trace();
+  trace_.reset();
+  checkpoints_.release_engine();
+  try {
+    parts_.change_row_budget(budget);
+  } catch (const base::OutOfMemory& error) {
+    throw base::OutOfMemory(fmt::format(
+        "step {}: tokens exceeded the experts' row budget, and a larger one does not fit; use "
+        "moe.overflow = \"drop\", a smaller micro-batch, or resume with another layout\n{}",
+        from, error.what()));
+  }
+  checkpoints_.use_engine(*parts_.engine);
+  clock_.forget_laps();
+  signals_.go_back(from);
+  const int64_t repeated = step - from + 1;
+  summary_.steps -= repeated;
+  summary_.attempt_steps -= repeated;
+  summary_.tokens -= repeated * step_tokens(parts_.plan());
+  summary_.total_tokens -= repeated * step_tokens(parts_.plan());
 }
 
 // Compares the content of the first batch on ranks that must have the same one, and logs the sum

@@ -46,8 +46,15 @@ class Run {
 
   // ---- steps
   void run_steps();
-  // Runs steps up to the end of the engine's leg. Returns true after the last step of the attempt.
-  bool run_leg(const StepAgenda&, StepReporter&, int64_t first);
+  // Runs steps up to the end of the engine's leg. Returns the step that follows: the next leg's
+  // first, one that has to be repeated, or none after the last of the attempt.
+  std::optional<int64_t> run_leg(const StepAgenda&, StepReporter&, int64_t first);
+  // Returns the first step up to `step` that was not applied because tokens exceeded the experts'
+  // row budget, if there is one. Waits for the device.
+  std::optional<int64_t> overflowed(int64_t step);
+  // Takes the steps from `from` to `step` back, and rebuilds the engine with a larger budget.
+  // Collective.
+  void enlarge_budget(int64_t from, int64_t step);
   // Replaces the engine if `step` belongs to another leg. Collective.
   void enter_leg_of(int64_t step);
   void check_first_batch(uint64_t own_hash, int64_t step);  // collective
@@ -80,6 +87,8 @@ class Run {
   int64_t sent_bytes_ = 0;            // in steps
   int64_t predicted_sent_bytes_ = 0;  // in the steps of legs that have ended
   int64_t leg_first_step_ = 1;        // the first step of this attempt in the current leg
+  int64_t uncounted_steps_ = 0;       // of the run, that the engine's state does not count
+  int64_t overflow_rows_ = 0;         // of the step that has to be repeated
 };
 
 }  // namespace trireme::train

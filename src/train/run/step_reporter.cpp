@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "train/report/expert_figures.h"
 #include "train/report/losses/source_losses.h"
 #include "train/report/throughput.h"
 #include "train/run/validation.h"
@@ -35,6 +36,7 @@ void StepReporter::log_step(int64_t step, double data_seconds, const TrainBatche
   to_.log(obs::step_line(step_line_of(figures)));
   if (to_.output != nullptr) to_.output->add("train", step, step_metrics(figures));
   if (to_.parts.plan().keeps_losses) log_source_losses(step, batches);
+  if (spec::moe_of(to_.parts.model) != nullptr) log_experts(step);
   skips_.check(step, report);
 }
 
@@ -52,6 +54,16 @@ void StepReporter::log_source_losses(int64_t step, const TrainBatches& batches) 
     metrics.push_back({names.back(), sums[i].loss_sum / static_cast<double>(sums[i].tokens)});
   }
   to_.output->add("by_data", step, metrics);
+}
+
+void StepReporter::log_experts(int64_t step) {
+  Incarnation& parts = to_.parts;
+  const std::vector<ExpertFigures> figures =
+      expert_figures(*parts.engine, parts.rank, parts.model, parts.platform.backend);
+  to_.log(experts_line(figures));
+  if (to_.output == nullptr) return;
+  const ExpertMetrics metrics = expert_metrics(figures);
+  to_.output->add("experts", step, metrics.metrics());
 }
 
 StepFigures StepReporter::figures_of(int64_t step, const engine::StepReport& report,
@@ -85,6 +97,7 @@ StepFigures StepReporter::figures_of(int64_t step, const engine::StepReport& rep
     figures.pairs_max_over_mean = parts.engine->pairs_max_over_mean();
     figures.transfer_seconds = parts.engine->transfer_seconds();
   }
+  figures.row_transfer_seconds = parts.engine->row_transfer_seconds();
   if (parts.peaks.flops) {
     const Utilisation u =
         utilisation(parts.model, parts.plan(), rate, parts.peaks.flops->per_second);

@@ -40,6 +40,7 @@ class StepReporter {
 
  private:
   void log_source_losses(int64_t step, const TrainBatches& batches);
+  void log_experts(int64_t step);  // collective
   StepFigures figures_of(int64_t step, const engine::StepReport&, double data_seconds);
 
   const Context to_;

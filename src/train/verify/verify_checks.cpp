@@ -6,10 +6,12 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include "base/text/count_text.h"
 #include "obs/terminal/number_text.h"
 #include "train/verify/verify_hints.h"
+#include "train/verify/verify_routing.h"
 
 namespace trireme::train {
 namespace {
@@ -230,8 +232,9 @@ VerifyCheck memory(const CheckedRun& run) {
 }  // namespace
 
 VerifyBounds bounds_of(const spec::Plan& plan, const spec::Backend& backend) {
-  // tp and cp change the order of sums.
-  const bool is_cut = plan.mesh[spec::Axis::tp] * plan.mesh[spec::Axis::cp] > 1;
+  // These axes change the order of sums.
+  using enum spec::Axis;
+  const bool is_cut = plan.mesh[tp] * plan.mesh[cp] * plan.mesh[ep] * plan.mesh[etp] > 1;
   const bool is_exact = plan.recipe.storage == base::DType::f32 &&
                         plan.recipe.grad == base::DType::f32 &&
                         plan.layout.reduce_dtype == base::DType::f32;
@@ -266,9 +269,12 @@ std::vector<VerifyCheck> checks_of(const CheckedRun& run) {
     checks.push_back(initial_weights(run));
     checks.push_back(tokens.check);
     if (loss.begins_wrong) checks.push_back(loss.check);
+    const std::optional<RoutingCheck> routing = routing_of(run);
+    if (routing && routing->begins_wrong) checks.push_back(routing->check);
     checks.push_back(grads);
     if (norm.begins_wrong) checks.push_back(norm.check);
     checks.push_back(weights);
+    if (routing && !routing->begins_wrong) checks.push_back(routing->check);
     if (!loss.begins_wrong) checks.push_back(loss.check);
     if (!norm.begins_wrong) checks.push_back(norm.check);
     if (run.bounds.same_bits) checks.push_back(bits(run));

@@ -80,6 +80,7 @@ RankRecord train_rank(const VerifyRun& run, const RankParts& rank, bool reports_
     }
     record.steps.push_back(engine.report());
     record.samples.push_back(rank.source.take());
+    record.routers.push_back(engine.router_stats());
     if (reports_progress && run.step_done) run.step_done();
   }
   record.counted = of_steps(before, engine.traffic());
@@ -163,7 +164,7 @@ std::vector<Deviation> deviations(const RankRecord& rank, const RankRecord& refe
 
 std::span<const TrafficKind> step_traffic_kinds() {
   using Table = spec::TrafficTable;
-  static constexpr std::array<TrafficKind, 14> kinds = {{{"reduce_grads", &Table::reduce_grads},
+  static constexpr std::array<TrafficKind, 16> kinds = {{{"reduce_grads", &Table::reduce_grads},
                                                          {"gather_grads", &Table::gather_grads},
                                                          {"gather_params", &Table::gather_params},
                                                          {"step_sums", &Table::step_sums},
@@ -174,6 +175,8 @@ std::span<const TrafficKind> step_traffic_kinds() {
                                                          {"tp_grads", &Table::tp_grads},
                                                          {"cp_forward", &Table::cp_forward},
                                                          {"cp_backward", &Table::cp_backward},
+                                                         {"ep_forward", &Table::ep_forward},
+                                                         {"ep_backward", &Table::ep_backward},
                                                          {"pp_activations", &Table::pp_activations},
                                                          {"pp_gradients", &Table::pp_gradients},
                                                          {"pp_table", &Table::pp_table}}};
@@ -226,6 +229,7 @@ LayoutResult run_layout(const VerifyRun& run, const RankRecord& reference, const
     out.ledger_peak = record.ledger_peak;
     out.steps = record.steps;
     out.samples = record.samples;
+    out.routers = record.routers;
     out.params = deviations(record, reference, twin);
   };
   try {

@@ -101,6 +101,19 @@ std::vector<ckpt::NamedBytes> tokenizer_of(const std::filesystem::path& weights)
 std::filesystem::path import_weights(ckpt::Disk& disk, const std::filesystem::path& weights,
                                      const spec::ModelDims& dims, const std::filesystem::path& root,
                                      const std::function<void(int64_t bytes)>& progress) {
+  return import_parts(
+      disk,
+      {.weights = weights,
+       .dims = dims,
+       .check = [&] { ckpt::expect_hf(weights, dims); },
+       .read = [&](const ckpt::WritePart& write) { ckpt::import_hf_parts(weights, dims, write); }},
+      root, progress);
+}
+
+std::filesystem::path import_parts(ckpt::Disk& disk, const PartsSource& source,
+                                   const std::filesystem::path& root,
+                                   const std::function<void(int64_t bytes)>& progress) {
+  const auto& [weights, dims, check, read] = source;
   if (const auto steps = ckpt::committed_steps(disk, root); !steps.empty()) {
     throw base::IoError(fmt::format(
         "{}: already contains checkpoints, the newest of step {}; imported weights start a new "
@@ -108,7 +121,7 @@ std::filesystem::path import_weights(ckpt::Disk& disk, const std::filesystem::pa
         root.string(), steps.front()));
   }
   // Checked before disk space is allocated for a model that these weights may not fit.
-  ckpt::expect_hf(weights, dims);
+  check();
   const std::vector<ckpt::TensorPieces> pieces = pieces_of(dims);
   const ckpt::FileLayout layout = ckpt::plan_file(pieces);
   ckpt::Manifest manifest;
@@ -125,14 +138,12 @@ std::filesystem::path import_weights(ckpt::Disk& disk, const std::filesystem::pa
     for (const ckpt::SavedTensor& saved : layout.tensors) {
       offset_of[saved.tensor.name] = saved.boxes.front().offset;
     }
-    ckpt::import_hf_parts(
-        weights, dims,
-        [&](const std::string& name, int64_t element, std::span<const float> values) {
-          const int64_t offset = offset_of.at(saved_weight_name(name));
-          const int64_t at = offset + element * int64_t{sizeof(float)};
-          file.put(at, std::as_bytes(values));
-          if (progress) progress(at + std::ssize(std::as_bytes(values)));
-        });
+    read([&](const std::string& name, int64_t element, std::span<const float> values) {
+      const int64_t offset = offset_of.at(saved_weight_name(name));
+      const int64_t at = offset + element * int64_t{sizeof(float)};
+      file.put(at, std::as_bytes(values));
+      if (progress) progress(at + std::ssize(std::as_bytes(values)));
+    });
     file.fill(layout.bytes);
     file.flush();
     manifest.files = {writer.finish()};

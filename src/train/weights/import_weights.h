@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "ckpt/disk/disk.h"
+#include "ckpt/hf/hf_weights.h"
 #include "spec/model.h"
 
 namespace trireme::train {
@@ -19,5 +20,19 @@ namespace trireme::train {
 std::filesystem::path import_weights(ckpt::Disk&, const std::filesystem::path& weights,
                                      const spec::ModelDims&, const std::filesystem::path& root,
                                      const std::function<void(int64_t bytes)>& progress = {});
+
+// Weights of a model from any source.
+struct PartsSource {
+  std::filesystem::path weights;  // where they come from; a tokenizer beside it is copied
+  spec::ModelDims dims;
+  std::function<void()> check;  // throws if the source does not fit, before anything is written
+  // Calls its argument for all parameters in the order of ckpt::hf_params(), each from front to
+  // back.
+  std::function<void(const ckpt::WritePart&)> read;
+};
+// The same for such weights.
+std::filesystem::path import_parts(ckpt::Disk&, const PartsSource&,
+                                   const std::filesystem::path& root,
+                                   const std::function<void(int64_t bytes)>& progress = {});
 
 }  // namespace trireme::train

@@ -61,7 +61,7 @@ std::vector<BadCase> configuration_cases() {
       {"axis_that_is_not_cut",
        train_tiny + "--parallelism.expert_parallel_degree=2",
        wrong_call,
-       {"parallelism.expert_parallel_degree = 2", "not in the engine yet", "nearest: 1"}},
+       {"parallelism.expert_parallel_degree = 2", "the model has no experts", "nearest: 1"}},
       {"heads_that_ulysses_cannot_exchange",
        train_tiny + "--parallelism.context_parallel_degree=4 "
                     "--parallelism.context_parallel_kind=ulysses",

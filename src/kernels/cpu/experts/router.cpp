@@ -97,15 +97,16 @@ void gradient(base::ThreadPool& pool, const RouterBackwardArgs& a) {
     for (int64_t t = block * block_tokens; t < end; ++t) {
       const int32_t* place = choices_at(a.place, t);
       for (int64_t k = 0; k < K; ++k) g[k] = place[k] < 0 ? 0 : *floats_at(a.row_grads, place[k]);
+      const bool has_terms = a.labels && reinterpret_cast<const int32_t*>(a.labels.data)[t] >= 0;
       const float* load = nullptr;
       if (a.load) load = floats_at(a.load, (a.first_row + t) / a.sequence_rows);
       router_gradient<float>({.rule = a.rule,
                               .z = floats_at(a.logits, t),
                               .choice = choices_at(a.choice, t),
                               .g = g,
-                              .load = load,
-                              .aux_scale = a.aux_scale,
-                              .z_scale = a.z_scale},
+                              .load = has_terms ? load : nullptr,
+                              .aux_scale = has_terms ? a.aux_scale : 0,
+                              .z_scale = has_terms ? a.z_scale : 0},
                              p, dz);
       store(a.dlogits, {t, 0, E}, dz);
     }
@@ -123,6 +124,16 @@ void update_bias(base::ThreadPool& /*pool*/, const RouterBiasArgs& a) {
   for (int64_t e = 0; e < E; ++e) bias[e] += bias_step(a.rate, mean, counts[e]);
 }
 
+void add_overflow(base::ThreadPool& /*pool*/, const RouterOverflowArgs& a) {
+  const float overflow = floats_at(a.stats, 0)[RouterStats{a.experts}.overflow()];
+  reinterpret_cast<StepSums*>(a.sums.data)->overflow += static_cast<int64_t>(overflow);
+}
+
+void find_fill(base::ThreadPool& /*pool*/, const RouterFillArgs& a) {
+  float& fill = *floats_at(a.fill, 0);
+  fill = fullest_block(choices_at(a.counts, 0), a.counts.rows(), a.blocks, fill);
+}
+
 }  // namespace
 
 void router_forward(Stream& stream, const RouterForwardArgs& args) { run_on(stream, args, route); }
@@ -130,5 +141,9 @@ void router_backward(Stream& stream, const RouterBackwardArgs& args) {
   run_on(stream, args, gradient);
 }
 void router_bias(Stream& stream, const RouterBiasArgs& args) { run_on(stream, args, update_bias); }
+void router_overflow(Stream& stream, const RouterOverflowArgs& args) {
+  run_on(stream, args, add_overflow);
+}
+void router_fill(Stream& stream, const RouterFillArgs& args) { run_on(stream, args, find_fill); }
 
 }  // namespace trireme::kernels::cpu

@@ -13,6 +13,7 @@ struct Backward {
   int64_t logits_stride, tokens;
   const int32_t *choice, *place;
   const float *row_grads, *load;  // load may be null
+  const int32_t* labels;          // null: no row has balance terms
   int64_t first_row, sequence_rows;
   float aux_scale, z_scale;
   OutRows dlogits;
@@ -91,12 +92,13 @@ __global__ void __launch_bounds__(router_warps* warp_size) backward_kernel(Backw
     score[j] = is_there ? scores.of(token.z[j]) : 0;
     dp[j] = is_there ? shared[token.expert(j)] : 0;
   }
-  if (p.load != nullptr) mean += add_loads(p, token, score, t, dp);
+  const bool has_terms = p.labels != nullptr && p.labels[t] >= 0;
+  if (has_terms && p.load != nullptr) mean += add_loads(p, token, score, t, dp);
 #pragma unroll
   for (int j = 0; j < V; ++j) {
     float dz = p.rule.is_softmax ? score[j] * (dp[j] - mean)
                                  : score[j] * sigmoid_score(-token.z[j]) * dp[j];
-    if (p.z_scale != 0) dz += p.z_scale * scores.lse * expf(token.z[j] - scores.lse);
+    if (has_terms && p.z_scale != 0) dz += p.z_scale * scores.lse * expf(token.z[j] - scores.lse);
     if (token.expert(j) < E) p.dlogits.set(t, token.expert(j), dz);
   }
 }
@@ -135,6 +137,7 @@ void router_backward(Stream& stream, const RouterBackwardArgs& args) {
                       .place = data<int32_t>(args.place),
                       .row_grads = data<float>(args.row_grads),
                       .load = args.load ? data<float>(args.load) : nullptr,
+                      .labels = args.labels ? data<int32_t>(args.labels) : nullptr,
                       .first_row = args.first_row,
                       .sequence_rows = std::max<int64_t>(1, args.sequence_rows),
                       .aux_scale = args.aux_scale,

@@ -205,6 +205,11 @@ TEST(CudaExpertsRowsTest, gradients_of_routers_agree) {
                args.sequence_rows = 90;
                args.aux_scale = 0.3F;
                args.z_scale = 0.1F;
+               std::vector<int32_t> labels;
+               for (int64_t t = 0; t < tokens; ++t) {
+                 labels.push_back(t % 4 == 3 ? -1 : static_cast<int32_t>(t));
+               }
+               args.labels = operands.integers(labels);
              }
              args.dlogits = operands.result(
                  {tokens, E}, {.dtype = has_terms ? DType::bf16 : DType::f32, .terms = E});

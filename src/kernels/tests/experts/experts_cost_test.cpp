@@ -58,6 +58,7 @@ TEST(ExpertsCostTest, costs_count_rows_matrices_and_what_is_added_to) {
                                 .place = i32({T, K}),
                                 .row_grads = f32({R}),
                                 .load = f32({S, E}),
+                                .labels = i32({T}),
                                 .sequence_rows = 4,
                                 .aux_scale = 1,
                                 .dlogits = bf16({T, E})});
@@ -65,7 +66,7 @@ TEST(ExpertsCostTest, costs_count_rows_matrices_and_what_is_added_to) {
                       .m = T,
                       .n = E,
                       .dtype = DType::bf16,
-                      .bytes = 4 * (T * E + 3 * T * K + S * E) + 2 * T * E});
+                      .bytes = 4 * (T * E + 3 * T * K + S * E + T) + 2 * T * E});
   ops::router_bias(stream, {.stats = f32({2 * E + 8}), .state = o.state({}), .bias = f32({E})});
   expected.push_back({.kind = OpKind::router_bias,
                       .m = E,

@@ -246,6 +246,11 @@ void backward(const RouterSpec& rule, int64_t T, const Scales& scales, DType dty
       .aux_scale = scales.aux,
       .z_scale = scales.z,
       .dlogits = o.result({T, E}, {.dtype = dtype, .gap = 8, .terms = 16 * E, .floor = 0.1})};
+  if (scales.aux != 0 || scales.z != 0) {
+    std::vector<int32_t> labels;
+    for (int64_t t = 0; t < T; ++t) labels.push_back(t % 4 == 3 ? -1 : static_cast<int32_t>(t));
+    args.labels = o.integers(labels);
+  }
   if (scales.aux != 0) {
     args.load = o.input({sequences_of(T), E}, {}, [](int64_t s, int64_t e) {
       return static_cast<double>(1 + (3 * s + 5 * e) % 11);
@@ -308,6 +313,7 @@ TEST(RouterBackwardTest, the_reference_agrees_with_finite_differences) {
                                             .place = o.integers(place).reshape({T, K}),
                                             .row_grads = g.tensor,
                                             .load = load,
+                                            .labels = o.integers(std::vector<int32_t>(T)),
                                             .sequence_rows = T,
                                             .aux_scale = aux,
                                             .z_scale = z_scale,
@@ -327,6 +333,42 @@ TEST(RouterBackwardTest, the_reference_agrees_with_finite_differences) {
              static_cast<double>(z_scale) / 2 * stats.values[static_cast<size_t>(at.lse2())];
     });
   }
+}
+
+// ---- counts
+
+TEST(RouterFillTest, finds_the_fullest_block) {
+  for_each_machine([](Machine& machine) {
+    Operands o(8, machine);
+    const Tensor counts = o.integers({3, 1, 4, 1, 5, 9, 2, 6});
+    for (const auto& [blocks, before, after] :
+         {std::tuple{1, 0.0, 31.0}, {2, 0.0, 22.0}, {4, 0.0, 14.0}, {8, 11.0, 11.0}}) {
+      const Tensor fill = o.result({1});
+      const auto first = static_cast<float>(before);
+      std::memcpy(fill.data, &first, sizeof(first));
+      ops::router_fill(*machine.stream, {.counts = counts, .blocks = blocks, .fill = fill});
+      machine.stream->synchronize();
+      EXPECT_EQ(values_of(fill).front(), after) << blocks << " blocks";
+    }
+  });
+}
+
+TEST(RouterOverflowTest, adds_to_the_sums_of_the_step) {
+  for_each_machine([](Machine& machine) {
+    constexpr int64_t E = 5;
+    const RouterStats at = {E};
+    Operands o(9, machine);
+    const Tensor stats = o.input(
+        {at.size()}, {}, [&](int64_t i, int64_t) { return i == at.overflow() ? 1234567.0 : 99.0; });
+    StepSums sums = {};
+    sums.overflow = 3;
+    const Tensor memory = o.scratch({static_cast<int64_t>(sizeof(sums))}, DType::u8);
+    std::memcpy(memory.data, &sums, sizeof(sums));
+    ops::router_overflow(*machine.stream, {.stats = stats, .experts = E, .sums = memory});
+    machine.stream->synchronize();
+    std::memcpy(&sums, memory.data, sizeof(sums));
+    EXPECT_EQ(sums.overflow, 1234570);
+  });
 }
 
 // ---- bias

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/state/expert_group.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "engine/state/host_floats.h"
+#include "spec/experts/expert_traffic.h"
+
+namespace trireme::engine {
+
+using spec::Axis;
+using spec::TrafficTable;
+
+ExpertGroup::ExpertGroup(const spec::ModelSpec& model, const spec::Plan& plan, comm::Mesh* mesh,
+                         device::Device& device, device::Stream& compute)
+    : compute_(compute), etp_(plan.mesh[Axis::etp]) {
+  if (mesh == nullptr || spec::moe_of(model) == nullptr) return;
+  const auto along = [&](const std::vector<Axis>& axes,
+                         comm::Channel channel = comm::Channel::expert) -> comm::Communicator* {
+    if (spec::ranks_along(plan.mesh, axes) == 1) return nullptr;
+    comm::Communicator* group = &mesh->along(axes, channel);
+    // Axes with the same ranks share a group.
+    if (std::ranges::find(groups_, group) == groups_.end()) groups_.push_back(group);
+    return group;
+  };
+  boundary_.ep = along({Axis::ep});
+  boundary_.etp = along({Axis::etp});
+  cuts_ = along({Axis::ep, Axis::etp});
+  boundary_.tokens = along(spec::token_axes(plan));
+  if (spec::sums_loads_of_step(model)) boundary_.step = along(spec::step_axes(plan));
+  if (boundary_.ep == nullptr) return;
+  boundary_.rows = along({Axis::ep}, comm::Channel::expert_rows);
+  side_ = device.make_stream("ep");
+  boundary_.side = side_.get();
+  boundary_.times = &times_;
+}
+
+spec::Coord ExpertGroup::coord_of(int rank, spec::Coord own) const {
+  own[Axis::ep] = rank / etp_;
+  own[Axis::etp] = rank % etp_;
+  return own;
+}
+
+std::vector<float> ExpertGroup::gather_for_host(std::span<const float> own) {
+  TRIREME_CHECK(cuts_ != nullptr, "a gather of experts on one rank");
+  std::vector<float> all = engine::gather_for_host(*cuts_, compute_, buffer_, own);
+  count(&TrafficTable::other);
+  return all;
+}
+
+void ExpertGroup::set_buffer(device::Tensor buffer) {
+  buffer_ = buffer;
+  for (comm::Communicator* group : groups_) group->set_buffer(buffer);
+}
+
+void ExpertGroup::count(int64_t TrafficTable::*kind) {
+  int64_t bytes = 0;
+  for (const comm::Communicator* group : groups_) bytes += group->traffic().bytes;
+  traffic_.*kind += bytes - counted_;
+  counted_ = bytes;
+}
+
+}  // namespace trireme::engine
