@@ -214,6 +214,7 @@ std::vector<Row> moves(Bench& bench, const Options& o) {
   const Tensor place = bench.tensor({T, K}, i32), pair = bench.tensor({R}, i32);
   const Tensor counts = bench.tensor({E}, i32), starts = bench.tensor({E + 1}, i32);
   const Tensor row_grads = bench.normal({R}, f32, 1);
+  const Tensor labels = bench.integers(std::vector<int32_t>(static_cast<size_t>(T), 1));
   const Tensor x = bench.normal({T, D}, bf16, 1), y = bench.normal({T, D}, bf16, 1);
   const Tensor rows_of_x = bench.tensor({R, D}, bf16);
   const Tensor end = starts.slice_rows(E, 1);
@@ -263,6 +264,7 @@ std::vector<Row> moves(Bench& bench, const Options& o) {
                              .choice = choice,
                              .place = place,
                              .row_grads = row_grads,
+                             .labels = labels,
                              .z_scale = 1e-3F,
                              .dlogits = dlogits});
   });

@@ -94,17 +94,11 @@ __global__ void __cluster_dims__(blocks_of_cluster) __launch_bounds__(threads, 1
   const int group = static_cast<int>(threadIdx.x) / group_threads;
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
   init_barriers(shared);
-  const int32_t* starts = p.starts;
-  if (p.groups < max_shared_starts) {
-    auto* copy = reinterpret_cast<int32_t*>(raw + (shared.base - raw_address) + starts_begin);
-    for (int i = static_cast<int>(threadIdx.x); i <= p.groups; i += threads) {
-      copy[i] = p.starts[i];
-    }
-    starts = copy;
-  }
+  auto* copy = reinterpret_cast<int32_t*>(raw + (shared.base - raw_address) + starts_begin);
+  const GroupList groups = list_groups<fusion>(p, copy);
   __syncthreads();
   hopper::cluster_sync();
-  const TilesOfGroups<fusion> tiles(p, starts, rank);
+  const TilesOfGroups<fusion> tiles(p, groups, rank);
   constexpr Registers registers = registers_of<fusion>();
   constexpr bool finishes = !is_plain(fusion) && fusion != Fusion::weight_grad;
   if (group > 0) {
@@ -117,10 +111,12 @@ __global__ void __cluster_dims__(blocks_of_cluster) __launch_bounds__(threads, 1
       hopper::fetch_map(&p.b);
       copy_grouped_operands<fusion>(p, shared, tiles, rank);
     } else if (warp > 0) {
+      const bool moves = warp <= 2 && threadIdx.x % warp_size == 0;  // for a warpgroup
       if constexpr (finishes) {
         finish_tiles<fusion>(p, shared, tiles, warp - 1);
-      } else if constexpr (fusion == Fusion::weight_grad) {
-        const bool moves = warp <= 2 && threadIdx.x % warp_size == 0;
+      } else if constexpr (is_plain(fusion)) {
+        if (moves) move_results(p, shared, tiles, warp - 1);
+      } else {
         if (moves) GradientMover<GroupedProduct, GradientTiles>(p, shared, warp - 1).run(tiles);
       }
     }

@@ -115,17 +115,6 @@ struct Shared {
   __device__ uint32_t filled(int half, int place) const { return ready(2 + half, place); }
 };
 
-// The rows, of every 16 of a tile, that the warp that multiplies them finishes itself, while its
-// next products are in flight, where three warps would take longer than the products.
-#ifndef EXP_OWN
-#define EXP_OWN 8
-#define EXP_OWN_GRAD 8
-#endif
-template <Fusion fusion>
-constexpr int own_rows = fusion == Fusion::weighted_swiglu        ? EXP_OWN
-                         : fusion == Fusion::weighted_swiglu_grad ? EXP_OWN_GRAD
-                                                                  : 0;
-
 // The position of a 16-byte chunk (columns from 8 chunk on) in a row of the values: the chunks of a
 // row are permuted by the row, so that neither writes of a column of chunks nor reads of a row have
 // bank conflicts.

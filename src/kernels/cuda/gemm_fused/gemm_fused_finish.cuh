@@ -4,149 +4,13 @@
 // with it: instructions count.
 #pragma once
 
-#include "kernels/cuda/gemm_fused/gemm_fused_chunks.cuh"
+#include "kernels/cuda/gemm_fused/gemm_fused_activation.cuh"
 
 namespace trireme::kernels::cuda::fused {
 
-struct Matrices {
-  Beside value, x, d, recomputed;
-  uint32_t second;  // bytes from the gate half to the up half of swiglu's
-  bool has_again;
-};
-
-template <Fusion fusion>
-__device__ Matrices matrices_of(const FusedProduct& p, const Tile& tile) {
-  constexpr bool is_pair = is_swiglu(fusion);
-  const int column = is_pair ? tile.column / 2 : tile.column;
-  return {beside(p.value, p.value_stride, tile.row, column),
-          beside(p.x, p.x_stride, tile.row, column),
-          beside(p.d, p.d_stride, tile.row, column),
-          beside(p.recomputed, p.recomputed_stride, tile.row, column),
-          static_cast<uint32_t>(2 * (is_pair ? p.n / 2 : p.n)),
-          p.recomputed != nullptr};
-}
-__device__ inline void put_again(const Matrices& to, Chunk c, const uint4& bits) {
-  c.is_inside = c.is_inside && to.has_again;
-  put(to.recomputed, c, bits);
-}
-
-// The results of a chunk: one or two chunks of the tile.
-struct Values {
-  uint4 first, second;
-};
-
-__device__ inline void finish_gelu(const Matrices& to, const Chunk& c, const Values& of) {
-  float v[W];
-  Sigmoid s[W];
-  put(to.value, c, of.first);
-  unpack<bf16>(of.first, v);
-  gelu_sigmoids(v, s);
-#pragma unroll
-  for (int j = 0; j < W; ++j) v[j] *= s[j].value;
-  put(to.d, c, pack<bf16>(v));
-}
-
-__device__ inline void finish_gelu_slope(const Matrices& to, const Chunk& c, const Values& of) {
-  float v[W], y[W], slope[W];
-  unpack<bf16>(of.first, v);
-  gelu_with_grad(v, y, slope);
-  put(to.value, c, pack<bf16>(slope));
-  put(to.d, c, pack<bf16>(y));
-}
-
-template <bool has_weight>
-__device__ void finish_swiglu(const Matrices& to, const Chunk& c, const Values& of, float weight) {
-  float gate[W], up[W];
-  Sigmoid s[W];
-  put(to.value, c, of.first);
-  put(to.value, moved(c, to.second), of.second);
-  unpack<bf16>(of.first, gate);
-  silu_sigmoids(gate, s);
-  unpack<bf16>(of.second, up);
-#pragma unroll
-  for (int j = 0; j < W; ++j) {
-    gate[j] = silu(gate[j], s[j]).value * up[j];
-    if constexpr (has_weight) gate[j] *= weight;
-  }
-  put(to.d, c, pack<bf16>(gate));
-}
-
-__device__ inline void finish_swiglu_grad(const Matrices& to, const Chunk& c, const Values& of,
-                                          const Values& at) {
-  float v[W], gate[W], up[W], y[W];
-  Sigmoid s[W];
-  unpack<bf16>(at.first, gate);
-  silu_sigmoids(gate, s);
-  unpack<bf16>(of.first, v);
-  unpack<bf16>(at.second, up);
-#pragma unroll
-  for (int j = 0; j < W; ++j) {
-    const Silu of_gate = silu(gate[j], s[j]);
-    y[j] = of_gate.value * up[j];
-    gate[j] = v[j] * up[j] * of_gate.derivative;
-    up[j] = v[j] * of_gate.value;
-  }
-  put(to.d, c, pack<bf16>(gate));
-  put(to.d, moved(c, to.second), pack<bf16>(up));
-  put_again(to, c, pack<bf16>(y));
-}
-
-// Times a weight, with fewer instructions: silu' = s + silu - silu s. silu has the bits of silu().
-// Returns the sum of value silu(gate) up.
-__device__ inline float finish_weighted_swiglu_grad(const Matrices& to, const Chunk& c,
-                                                    const Values& of, const Values& at,
-                                                    float weight) {
-  float v[W], gate[W], up[W], s[W];
-  unpack<bf16>(at.first, gate);
-#pragma unroll
-  for (int j = 0; j < W; ++j) s[j] = power_of_two(silu_power(gate[j]));
-#pragma unroll
-  for (int j = 0; j < W; ++j) s[j] = reciprocal(1.0F + s[j]);
-  unpack<bf16>(of.first, v);
-  unpack<bf16>(at.second, up);
-  float sum = 0;
-#pragma unroll
-  for (int j = 0; j < W; ++j) {
-    const float silu = gate[j] * s[j], slope = fmaf(-silu, s[j], s[j] + silu), y = silu * up[j];
-    sum = fmaf(v[j], y, sum);
-    v[j] *= weight;
-    gate[j] = v[j] * up[j] * slope;
-    up[j] = v[j] * silu;
-    s[j] = y * weight;
-  }
-  put(to.d, c, pack<bf16>(gate));
-  put(to.d, moved(c, to.second), pack<bf16>(up));
-  put_again(to, c, pack<bf16>(s));
-  return sum;
-}
-
-// d = value x, which is added, as stored, to the lane's sums of its columns.
-__device__ inline void finish_factor(const Matrices& to, const Chunk& c, const Values& of,
-                                     const Values& at, float (&sums)[W]) {
-  float v[W], x[W];
-  unpack<bf16>(of.first, v);
-  unpack<bf16>(at.first, x);
-#pragma unroll
-  for (int j = 0; j < W; ++j) v[j] *= x[j];
-  const uint4 bits = pack<bf16>(v);
-  put(to.d, c, bits);
-  unpack<bf16>(bits, v);
-#pragma unroll
-  for (int j = 0; j < W; ++j) sums[j] += v[j];
-}
-
 // A warp processes groups of four rows. Each of its 32 lanes has a chunk of one row or, for swiglu,
 // whose chunk of up belongs to that of gate, of two rows.
-constexpr int rows_of_group = 4;
-// Groups of a tile, and the first row of each: the rows that no other warp finishes.
-template <Fusion fusion>
-constexpr int groups_of_tile = (tile_m - tile_m / 16 * own_rows<fusion>) / rows_of_group;
-template <Fusion fusion>
-__device__ int first_of_group(int group) {
-  constexpr int of_16 = (16 - own_rows<fusion>) / rows_of_group;
-  if constexpr (own_rows<fusion> == 0) return group * rows_of_group;
-  return group / of_16 * 16 + own_rows<fusion> + group % of_16 * rows_of_group;
-}
+constexpr int rows_of_group = 4, groups = tile_m / rows_of_group;
 // Groups whose x is in flight. With little to compute, memory latency is the limit.
 template <Fusion fusion>
 constexpr int groups_ahead = fusion == Fusion::factor ? 3 : 1;
@@ -205,15 +69,14 @@ class ColumnSums {
 
 // Weights of the rows of a tile that a warp finishes, in its order: those of its first 32 rows, one
 // a lane, and those of the rest.
-template <Fusion fusion>
 class RowWeights {
  public:
   __device__ void fetch(const float* weights, int rows, int warp) {
     const int lane = static_cast<int>(threadIdx.x) % warp_size;
     const auto weight_of = [&](int number) {
       const int group = warp + number / rows_of_group * finishing_warps;
-      const int row = first_of_group<fusion>(group) + number % rows_of_group;
-      return group < groups_of_tile<fusion> && row < rows ? weights[row] : 0;
+      const int row = group * rows_of_group + number % rows_of_group;
+      return group < groups && row < rows ? weights[row] : 0;
     };
     first_ = weight_of(lane);
     rest_ = weight_of(lane + warp_size);
@@ -246,7 +109,7 @@ template <Fusion fusion, typename Product, typename AnyTiles>
 __device__ void finish_tiles(const Product& p, Shared shared, AnyTiles tiles, int warp) {
   constexpr bool is_pair = is_swiglu(fusion), has_weights = has_row_weights(fusion);
   constexpr int rows_at_once = is_pair ? 2 : 1, lanes_of_row = warp_size / rows_at_once;
-  constexpr int turns = rows_of_group / rows_at_once, groups = groups_of_tile<fusion>;
+  constexpr int turns = rows_of_group / rows_at_once;
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   const int chunk = lane % lanes_of_row, lane_row = lane / lanes_of_row;
   const int columns = is_pair ? p.n / 2 : p.n;
@@ -261,14 +124,14 @@ __device__ void finish_tiles(const Product& p, Shared shared, AnyTiles tiles, in
     const int first_column = is_pair ? tile.column / 2 : tile.column;
     const int rows_there = min(tile_m, tiles.end_row() - tile.row);
     const int rows_inside = first_column + chunk * W < columns ? rows_there : 0;
-    RowWeights<fusion> weights;
+    RowWeights weights;
     if constexpr (has_weights) weights.fetch(p.row_weight + tile.row, rows_there, warp);
     float* sums_of_rows = nullptr;
     if constexpr (fusion == Fusion::weighted_swiglu_grad) {
       sums_of_rows = p.row_sums + tile.column / tile_n * p.row_sums_stride + tile.row - p.first_row;
     }
     const auto chunk_of = [&](int group, int turn) -> Chunk {
-      const int row = first_of_group<fusion>(group) + turn * rows_at_once + lane_row;
+      const int row = group * rows_of_group + turn * rows_at_once + lane_row;
       return {static_cast<uint32_t>(row), static_cast<uint32_t>(chunk * 16), row < rows_inside};
     };
     constexpr bool has_x = is_swiglu_grad(fusion) || fusion == Fusion::factor;
@@ -338,7 +201,7 @@ __device__ void finish_tiles(const Product& p, Shared shared, AnyTiles tiles, in
       }
       if constexpr (fusion == Fusion::weighted_swiglu_grad) {
         const float sum = sum_of_four(row_sums);
-        const int row = first_of_group<fusion>(group) + lane / (warp_size / rows_of_group);
+        const int row = group * rows_of_group + lane / (warp_size / rows_of_group);
         if (lane % (warp_size / rows_of_group) == 0 && row < rows_there) sums_of_rows[row] = sum;
       }
     };

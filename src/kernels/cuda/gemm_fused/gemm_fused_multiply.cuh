@@ -4,8 +4,8 @@
 
 #include <cstring>
 
+#include "kernels/cuda/gemm_fused/gemm_fused_factors.cuh"
 #include "kernels/cuda/gemm_fused/gemm_fused_results.cuh"
-#include "kernels/cuda/gemm_fused/gemm_fused_share.cuh"
 
 namespace trireme::kernels::cuda::fused {
 
@@ -99,70 +99,6 @@ __device__ void leave_values(Shared shared, int half, const float (&d)[tile_n / 
   }
 }
 
-// gelu'(x) of a tile, computed by the warps that multiply while their products are in flight: each
-// computes the 16 rows of its values. x is copied to the place of the values, and the factors, in
-// bf16, replace it there. A lane has a chunk of every row, which no other lane accesses. gelu(x) is
-// written at the same time.
-class Factors {
- public:
-  __device__ Factors(const FusedProduct& p, Shared shared, int half)
-      : p_(p),
-        lane_(static_cast<int>(threadIdx.x) % warp_size),
-        first_(half * half_m + static_cast<int>(threadIdx.x) % group_threads / warp_size * rows),
-        place_(shared.values(first_)) {}
-
-  // Requests x, and spreads the work evenly over that many turns. REQUIRES: the place of the values
-  // is free.
-  __device__ void begin(const Tile& tile, int turns) {
-    const Beside x = beside(p_.x, p_.x_stride, tile.row, tile.column);
-    recomputed_ = beside(p_.recomputed, p_.recomputed_stride, tile.row, tile.column);
-    inside_ = (tile.column + lane_ * W < p_.n ? p_.m - tile.row : 0) - first_;
-    request_rows(place_, x, chunk(0), inside_);
-    done_ = 0;
-    turns_ = turns;
-    due_ = 0;
-  }
-  // One turn.
-  __device__ void make_share() {
-    due_ += rows;
-    wait_for_copies();
-#pragma unroll 1
-    for (; due_ >= turns_ && done_ < rows; due_ -= turns_) make_row();
-  }
-  __device__ void make_rest() {
-    wait_for_copies();
-#pragma unroll 1
-    while (done_ < rows) make_row();
-  }
-
- private:
-  static constexpr int rows = rows_of_warp;
-
-  __device__ Chunk chunk(int row) const {
-    return {static_cast<uint32_t>(first_ + row), static_cast<uint32_t>(lane_ * 16), row < inside_};
-  }
-  __device__ uint32_t place(int row) const {
-    return place_ + row * row_bytes + swizzled(row, lane_);
-  }
-  __device__ void make_row() {
-    float x[W], factor[W], y[W];
-    unpack<bf16>(load_shared(place(done_)), x);
-    gelu_with_grad(x, y, factor);
-    store_shared(place(done_), pack<bf16>(factor));
-    Chunk recomputed = chunk(done_);
-    recomputed.is_inside = recomputed.is_inside && p_.recomputed != nullptr;
-    put(recomputed_, recomputed, pack<bf16>(y));
-    ++done_;
-  }
-
-  const FusedProduct& p_;
-  int lane_, first_;
-  uint32_t place_;
-  Beside recomputed_ = {};
-  int inside_ = 0, done_ = 0;
-  int turns_ = 0, due_ = 0;  // in rows / turns_
-};
-
 // Leaves combine(value, other) of the values of a warpgroup and the bf16 numbers in their places.
 template <typename Combine>
 __device__ void leave_combined(Shared shared, int half, const float (&d)[tile_n / 2],
@@ -214,9 +150,7 @@ __device__ void multiply_tiles(const Product& p, Shared shared, AnyTiles tiles, 
   Factors factors(p, shared, half);
   const Addends addends(shared, half);
   const Gradients gradients(shared, half);
-  const Results results(shared, half);
-  constexpr bool has_own_rows = own_rows < fusion >> 0;
-  OwnRows<fusion, Product> own(p, shared, half);
+  Results results(shared, half);
   for (; tiles.has_tile(); tiles.advance(), values_parity ^= 1) {
     const int steps = tiles.steps();
     bool is_requested = false;
@@ -246,7 +180,6 @@ __device__ void multiply_tiles(const Product& p, Shared shared, AnyTiles tiles, 
         release(last);
       }
       last = turn.stage;
-      if constexpr (has_own_rows) own.make_share(step, steps);
       if constexpr (has_factors) {
         if (steps_since > 0) {
           if (++steps_since > steps_of_copy) factors.make_share();
@@ -270,7 +203,6 @@ __device__ void multiply_tiles(const Product& p, Shared shared, AnyTiles tiles, 
       factors.make_rest();
       __syncwarp();
     }
-    if constexpr (has_own_rows) own.make_rest();
     hopper::products_wait<0>();
     release(last);
     if constexpr (fusion == Fusion::weight_grad) {
@@ -278,7 +210,7 @@ __device__ void multiply_tiles(const Product& p, Shared shared, AnyTiles tiles, 
       continue;
     }
     if constexpr (is_plain(fusion)) {
-      results.put(p, tiles.tile(), tiles.end_row(), d);
+      results.put(d);
       continue;
     }
     if constexpr (has_bias) {
@@ -304,10 +236,7 @@ __device__ void multiply_tiles(const Product& p, Shared shared, AnyTiles tiles, 
       if (!is_left) leave_values<has_bias>(shared, half, d, bias_at);
     }
     hopper::arrive(shared.made(half));
-    if constexpr (has_own_rows) own.begin(tiles.tile(), tiles.end_row());
   }
-  if constexpr (has_own_rows) own.make_rest();
-  if constexpr (is_plain(fusion)) results.wait();
 }
 
 }  // namespace trireme::kernels::cuda::fused

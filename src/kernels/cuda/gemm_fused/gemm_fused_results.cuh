@@ -28,63 +28,21 @@ __device__ inline void init_barriers(Shared shared) {
   hopper::publish_barriers();
 }
 
-// Requests 16 rows of 16-byte chunks, one of each row for every lane, to the places of a warp's
-// values. Rows that are not inside become zero. REQUIRES: `place` is that of a multiple of 8.
-constexpr int rows_of_warp = 16;
-__device__ inline void request_rows(uint32_t place, const Beside& x, const Chunk& first,
-                                    int inside) {
-  const int lane = static_cast<int>(threadIdx.x) % warp_size;
-  uint64_t from = address_of(x, first);
-#pragma unroll
-  for (int row = 0; row < rows_of_warp; ++row, from += x.stride) {
-    copy_to_shared(place + row * row_bytes + swizzled(row, lane), from, row < inside);
-  }
-}
-
-// The gradient in bf16 that a product is added to, copied to the places of a warp's values while
-// products are in flight.
-class Addends {
- public:
-  __device__ Addends(Shared shared, int half)
-      : lane_(static_cast<int>(threadIdx.x) % warp_size),
-        first_(half * half_m +
-               static_cast<int>(threadIdx.x) % group_threads / warp_size * rows_of_warp),
-        place_(shared.values(first_)) {}
-
-  // REQUIRES: the place of the values is free.
-  template <typename Product>
-  __device__ void begin(const Product& p, const Tile& tile) const {
-    const Beside d = beside(p.d + tile.group * p.d_group_stride, p.d_stride, tile.row, tile.column);
-    const Chunk first = {static_cast<uint32_t>(first_), static_cast<uint32_t>(lane_ * 16), true};
-    const int inside = (tile.column + lane_ * W < p.n ? p.m - tile.row : 0) - first_;
-    request_rows(place_, d, first, inside);
-  }
-
- private:
-  int lane_, first_;
-  uint32_t place_;
-};
-
 // Boxes of 64 rows of 128 bytes in the place of the values, as the copy engine reads them.
 constexpr uint32_t result_box_bytes = half_m * 128;
 constexpr uint32_t bytes_of_half = tile_m * row_bytes / 2;
 
-// Stores the values of a warpgroup in bf16.
+// The values of a warpgroup in bf16. A warp (ResultMover) copies them to memory while products run.
 class Results {
  public:
   __device__ Results(Shared shared, int half)
-      : thread_(static_cast<int>(threadIdx.x) % group_threads),
-        half_(half),
-        place_(shared.base + values_begin + half * bytes_of_half) {}
+      : shared_(shared), half_(half), place_(shared.base + values_begin + half * bytes_of_half) {}
 
-  // Rows from `end` on, where a group ends, are not written.
-  template <typename Product>
-  __device__ void put(const Product& p, const Tile& tile, int end,
-                      const float (&d)[tile_n / 2]) const {
-    const int warp = thread_ / warp_size, lane = thread_ % warp_size;
-    const int row = 16 * warp + lane % 16;
-    if (thread_ == 0) hopper::tiles_wait_read<0>();
-    hopper::sync_threads(2 + half_, group_threads);
+  __device__ void put(const float (&d)[tile_n / 2]) {
+    const int thread = static_cast<int>(threadIdx.x) % group_threads;
+    const int lane = thread % warp_size, row = 16 * (thread / warp_size) + lane % 16;
+    hopper::wait(shared_.ready(half_, 0), parity_);
+    parity_ ^= 1;
 #pragma unroll
     for (int chunk = 0; chunk < tile_n / 8; chunk += 2) {
       const uint32_t at = place_ + chunk / 8 * result_box_bytes + row * 128;
@@ -92,22 +50,7 @@ class Results {
                              pair(d, chunk, 1), pair(d, chunk + 1, 0), pair(d, chunk + 1, 1));
     }
     hopper::publish_writes();
-    hopper::sync_threads(2 + half_, group_threads);
-    if (thread_ == 0 && tile.row < end) {
-#pragma unroll
-      for (int box = 0; box < tile_n / swizzled_columns; ++box) {
-        const int column = tile.column + box * swizzled_columns;
-        if (column < p.n) {
-          hopper::store_tile(&p.results, place_ + box * result_box_bytes, column,
-                             tile.row + half_ * half_m, 0);
-        }
-      }
-      hopper::tiles_commit();
-    }
-  }
-  // Must be called before the block ends.
-  __device__ void wait() const {
-    if (thread_ == 0) hopper::tiles_wait_read<0>();
+    hopper::arrive(shared_.filled(half_, 0));
   }
 
  private:
@@ -120,13 +63,40 @@ class Results {
     return word;
   }
 
-  int thread_, half_;
+  Shared shared_;
+  int half_;
   uint32_t place_;
+  uint32_t parity_ = 0;
 };
 
-// A gradient in fp32: 64 columns at a time pass through two places in turn. A warp (GradientMover)
-// copies the numbers that are there before to a place, the warpgroup adds its values to them, and
-// the warp copies the sums back, while products run. Every element is added once.
+// Run by one thread for each warpgroup that multiplies. Rows from the end of the groups on are not
+// written: it is the end of a tile.
+template <typename Product, typename AnyTiles>
+__device__ void move_results(const Product& p, Shared shared, AnyTiles tiles, int half) {
+  const uint32_t place = shared.base + values_begin + half * bytes_of_half;
+  uint32_t parity = 0;
+  hopper::arrive(shared.ready(half, 0));
+  for (; tiles.has_tile(); tiles.advance(), parity ^= 1) {
+    const Tile tile = tiles.tile();
+    hopper::wait(shared.filled(half, 0), parity);
+#pragma unroll
+    for (int box = 0; box < tile_n / swizzled_columns; ++box) {
+      const int column = tile.column + box * swizzled_columns;
+      if (column < p.n && tile.row < tiles.end_row()) {
+        hopper::store_tile(&p.results, place + box * result_box_bytes, column,
+                           tile.row + half * half_m, 0);
+      }
+    }
+    hopper::tiles_commit();
+    hopper::tiles_wait_read<0>();
+    hopper::arrive(shared.ready(half, 0));
+  }
+}
+
+// A gradient in fp32: 64 columns at a time pass through two places in turn, from where a warp
+// (GradientMover) copies them to memory while products run. To add to what is there, the warp
+// copies the first two parts of it to the places beforehand; the memory system adds the other two
+// parts, for which no place is free in time. Every element is added once.
 constexpr int gradient_columns = 64, gradient_places = 2;
 constexpr int gradient_parts = tile_n / gradient_columns;
 constexpr uint32_t gradient_place_bytes = gradient_columns / 32 * result_box_bytes;
@@ -155,8 +125,8 @@ class Gradients {
         const uint32_t to = at + chunk / 4 * result_box_bytes + lane % 2 * 8 +
                             swizzled(row, chunk % 4 * 2 + lane % 4 / 2);
         const float* four = d + 4 * (part * (gradient_columns / 8) + chunk);
-        put_pair(to, four[0], four[1], adds);
-        put_pair(to + 8 * 128, four[2], four[3], adds);
+        put_pair(to, four[0], four[1], adds && part < gradient_places);
+        put_pair(to + 8 * 128, four[2], four[3], adds && part < gradient_places);
       }
       hopper::publish_writes();
       hopper::arrive(shared_.filled(half_, place));
@@ -202,7 +172,10 @@ class GradientMover {
       for (int part = 0; part < gradient_parts; ++part) {
         hopper::wait(shared_.filled(half_, part % gradient_places), gradient_parity(part));
         move(tile, part, [&](uint32_t place, int column, int row) {
-          if (column < p_.n && row < p_.m) {
+          if (column >= p_.n || row >= p_.m) return;
+          if (p_.adds && part >= gradient_places) {
+            hopper::add_tile(&p_.results, place, column, row, tile.group);
+          } else {
             hopper::store_tile(&p_.results, place, column, row, tile.group);
           }
         });
@@ -231,17 +204,13 @@ class GradientMover {
   // Makes the place of a part ready.
   __device__ void prepare(const Tile& tile, int part) const {
     const uint32_t ready = shared_.ready(half_, part % gradient_places);
-    if (!p_.adds) {
+    if (!p_.adds || part >= gradient_places) {
       hopper::arrive(ready);
       return;
     }
     hopper::arrive_expecting(ready, gradient_place_bytes);
     move(tile, part, [&](uint32_t place, int column, int row) {
       hopper::copy_tile(place, &p_.results, column, row, tile.group, ready);
-    });
-    if (part >= gradient_places) return;
-    move(tile, part + gradient_places, [&](uint32_t, int column, int row) {
-      hopper::fetch_tile(&p_.results, column, row, tile.group);
     });
   }
 

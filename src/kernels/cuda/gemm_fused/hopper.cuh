@@ -127,13 +127,6 @@ __device__ inline void copy_tile_to_all(uint32_t to, const CUtensorMap* map, int
       : "memory");
 }
 
-// Requests a tile for the cache.
-__device__ inline void fetch_tile(const CUtensorMap* map, int c, int r, int m) {
-  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(map), "r"(c),
-               "r"(r), "r"(m)
-               : "memory");
-}
-
 // ---- copies of a tile of one matrix of several (m) from shared memory
 
 // Makes what this thread wrote to shared memory visible to the copy engine.
@@ -143,6 +136,14 @@ __device__ inline void publish_writes() {
 __device__ inline void store_tile(const CUtensorMap* map, uint32_t from, int c, int r, int m) {
   asm volatile(
       "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+      "r"(from), "r"(c), "r"(r), "r"(m)
+      : "memory");
+}
+// Adds the tile to what is there, element by element.
+__device__ inline void add_tile(const CUtensorMap* map, uint32_t from, int c, int r, int m) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.bulk_group [%0, {%2, %3, %4}], "
+      "[%1];" ::"l"(map),
       "r"(from), "r"(c), "r"(r), "r"(m)
       : "memory");
 }
