@@ -23,7 +23,7 @@ double quantizing_seconds(const Pricing& p, const OpCost& op) {
   return streaming_seconds(p.machine.processor, 4 * elements);
 }
 
-// Returns the bytes of the activation of experts as an operation of its own, which other programs
+// Returns the bytes of the activation of experts as a separate operation, which other programs
 // have, and which the engine's products include.
 double activation_bytes(const OpCost& op) {
   const double elements = static_cast<double>(op.m) * static_cast<double>(op.n);
