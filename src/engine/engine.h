@@ -155,6 +155,9 @@ class Engine {
   // Returns the statistics of the last step of the routers on this rank, of all ranks that have the
   // same layers. Waits for the device. REQUIRES: a training plan.
   std::vector<RouterUpdate::LayerStats> router_stats() const { return routers_->read(); }
+  bool has_routers() const { return spec::moe_of(model_) != nullptr; }  // on any rank
+  // Sets these statistics to zero. Those of evaluate() are added to them, on this rank only.
+  void clear_router_stats() { routers_->begin_step(); }
   // Are steps replayed from a captured graph?
   bool is_captured() const { return graph_ != nullptr; }
   // Bytes that this rank has sent to others so far. spec::predict_traffic() predicts those of a

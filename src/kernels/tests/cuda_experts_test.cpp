@@ -77,12 +77,12 @@ TEST(CudaExperts, products_of_rows_agree) {
     ops::grouped_forward(stream, {.x = operands.input({g.rows, s.d}, make),
                                   .weight = operands.input({count_of(g), s.n, s.d}, packed(make)),
                                   .starts = starts,
-                                  .y = operands.result({g.rows, s.n}, summed(make, s.d))});
+                                  .y = operands.updated({g.rows, s.n}, summed(make, s.d))});
     ops::grouped_backward_input(stream,
                                 {.dy = operands.input({g.rows, s.n}, make),
                                  .weight = operands.input({count_of(g), s.n, s.d}, packed(make)),
                                  .starts = starts,
-                                 .dx = operands.result({g.rows, s.d}, summed(make, s.n))});
+                                 .dx = operands.updated({g.rows, s.d}, summed(make, s.n))});
   }));
 }
 
@@ -91,19 +91,19 @@ TEST(CudaExperts, activations_agree) {
       [](Operands& operands, Stream& stream, const Groups& g, const Sizes& s, const Make& make) {
         const Tensor starts = operands.integers(starts_of(g));
         const Tensor row_weight = operands.input({g.rows}, {});
-        const Tensor gate_up = operands.result({g.rows, 2 * s.n}, summed(make, s.d));
+        const Tensor gate_up = operands.updated({g.rows, 2 * s.n}, summed(make, s.d));
         ops::grouped_swiglu_forward(
             stream, {.x = operands.input({g.rows, s.d}, make),
                      .weight = operands.input({count_of(g), 2 * s.n, s.d}, packed(make)),
                      .starts = starts,
                      .row_weight = row_weight,
                      .gate_up = gate_up,
-                     .act = operands.result({g.rows, s.n}, summed(make, s.d))});
+                     .act = operands.updated({g.rows, s.n}, summed(make, s.d))});
         // From an input, since the rows of gate_up may differ in their last bits.
         ops::grouped_swiglu(stream, {.gate_up = operands.input({g.rows, 2 * s.n}, make),
                                      .row_weight = row_weight,
                                      .end = starts.slice_rows(count_of(g), 1),
-                                     .act = operands.result({g.rows, s.n}, make)});
+                                     .act = operands.updated({g.rows, s.n}, make)});
       }));
 }
 
@@ -121,9 +121,9 @@ TEST(CudaExperts, gradients_of_activations_agree) {
                    .starts = operands.integers(starts_of(g)),
                    .gate_up = gate_up,
                    .row_weight = operands.input({g.rows}, {}),
-                   .dgate_up = in_place ? gate_up : operands.result({g.rows, 2 * s.n}, wide),
-                   .dweight = operands.result({g.rows}, sums),
-                   .act = in_place ? Tensor{} : operands.result({g.rows, s.n}, make)});
+                   .dgate_up = in_place ? gate_up : operands.updated({g.rows, 2 * s.n}, wide),
+                   .dweight = operands.updated({g.rows}, sums),
+                   .act = in_place ? Tensor{} : operands.updated({g.rows, s.n}, make)});
     }));
   }
 }
@@ -243,7 +243,7 @@ TEST(CudaExperts, moved_rows_agree) {
                                         .source = operands.integers(source),
                                         .divisor = K,
                                         .end = operands.integers({121}),
-                                        .d = operands.result({rows, width}, exact)});
+                                        .d = operands.updated({rows, width}, exact)});
              std::vector<int32_t> copies, origins(static_cast<size_t>(rows), -1);
              for (int32_t i = 0; i < tokens * K; ++i) {
                copies.push_back(i % 4 == 3 ? -1 : i + i / 10);
@@ -254,7 +254,7 @@ TEST(CudaExperts, moved_rows_agree) {
                                         .divisor = K,
                                         .end = operands.integers({121}),
                                         .place = operands.integers(copies).reshape({tokens, K}),
-                                        .d = operands.result({rows, width}, exact)});
+                                        .d = operands.updated({rows, width}, exact)});
              ops::sum_pairs(stream, {.rows = operands.input({rows, width}, make),
                                      .place = operands.integers(place).reshape({tokens, K}),
                                      .residual = operands.input({tokens, width}, make),
@@ -342,6 +342,11 @@ TEST(CudaExperts, gradients_of_routers_agree) {
                args.sequence_rows = 90;
                args.aux_scale = 0.3F;
                args.z_scale = 0.1F;
+               std::vector<int32_t> labels;
+               for (int64_t t = 0; t < tokens; ++t) {
+                 labels.push_back(t % 4 == 3 ? -1 : static_cast<int32_t>(t));
+               }
+               args.labels = operands.integers(labels);
              }
              args.dlogits = operands.result(
                  {tokens, E}, {.dtype = has_terms ? DType::bf16 : DType::f32, .terms = E});

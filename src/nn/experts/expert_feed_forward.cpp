@@ -51,9 +51,8 @@ void ExpertFeedForward::route(Pass& pass) const {
   const Tensor weights = pass.scratch.take({{rows_.tokens, rows_.chosen}, DType::f32});
   const Tensor counts = pass.scratch.take({{rows_.experts}, DType::i32});
   const bool decides = pass.fills(BlockSlot::choice);
-  const bool is_counted = decides && !pass.evaluating;
-  const Tensor stats = is_counted ? state(pass, spec::router_stats_state) : Tensor{};
-  const Tensor load = is_counted && stats ? stash[BlockSlot::load] : Tensor{};
+  const Tensor stats = decides ? state(pass, spec::router_stats_state) : Tensor{};
+  const Tensor load = stats && !pass.evaluating ? stash[BlockSlot::load] : Tensor{};
   const bool is_global = moe().balance.scope == spec::AuxScope::global;
   ops::router_forward(pass.stream, {.rule = moe().router,
                                     .logits = stash[BlockSlot::logits],

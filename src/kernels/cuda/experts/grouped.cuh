@@ -30,13 +30,14 @@ struct GroupedProduct : FusedProduct {
   const float* row_weight;
   float* row_sums;  // weighted_swiglu_grad: partial sums [tiles along n, row_sums_stride]
   int64_t row_sums_stride;
-  float* gradient;         // weight_grad's d
-  int64_t d_group_stride;  // elements, of d or gradient
-  bool adds;               // to d or gradient
+  CUtensorMap results;  // plain, plain_grad, weight_grad: d, in boxes of result_box or gradient_box
+  int64_t d_group_stride;  // weight_grad_bf16: elements
+  bool adds;               // to d
 };
 
 namespace fused {
 
+constexpr Box result_box = {half_m, swizzled_columns}, gradient_box = {half_m, 32};
 constexpr int max_shared_starts = 4096;
 constexpr uint32_t starts_begin = barriers_begin + 8 * barriers;
 constexpr uint32_t grouped_shared_bytes = starts_begin + 4 * max_shared_starts + 1024;

@@ -11,7 +11,7 @@ namespace trireme::kernels::cuda {
 namespace {
 
 constexpr int64_t tokens_of_warp = 4;
-constexpr int64_t max_blocks = 1024;
+constexpr int64_t max_blocks = 512;
 
 struct Forward {
   RouterRule rule;
@@ -101,57 +101,105 @@ __device__ void keep_best_groups(const RouterRule& rule, const float (&scores)[V
   __syncwarp();
 }
 
-// Writes the choices of a token.
+// The choices of a token, in parts of 32, of which a lane has one: the expert and its score.
+struct Choice {
+  int expert = -1;
+  float score = 0;
+};
+
+// Finds the best experts one after the other.
 template <int V>
-__device__ void choose(const Forward& p, const Token<V>& token, const Scores& scores, float* shared,
-                       int32_t* choice) {
-  float biased[V];
-  uint32_t keys[V];
+class Chooser {
+ public:
+  __device__ Chooser(const Forward& p, const Token<V>& token, const float (&scores)[V],
+                     float* shared)
+      : token_(token) {
+    float biased[V];
 #pragma unroll
-  for (int j = 0; j < V; ++j) {
-    const int e = token.expert(j);
-    const bool is_there = e < p.rule.experts;
-    biased[j] = scores.of(token.z[j]) + (p.bias != nullptr && is_there ? p.bias[e] : 0);
-    keys[j] = is_there ? key_of(biased[j]) : 0;
-  }
-  if (p.rule.chosen_groups < p.rule.groups) keep_best_groups(p.rule, biased, keys, shared);
-  Best own = best_of_lane(keys, token.lane);
-  for (int k = 0; k < p.rule.chosen; ++k) {
-    const int e = best_of_warp(own).index;
-    if (e % warp_size == token.lane) {
-      choice[k] = e;
-#pragma unroll
-      for (int j = 0; j < V; ++j) {
-        if (token.expert(j) == e) keys[j] = 0;
-      }
-      own = best_of_lane(keys, token.lane);
+    for (int j = 0; j < V; ++j) {
+      const int e = token.expert(j);
+      const bool is_there = e < p.rule.experts;
+      biased[j] = scores[j] + (p.bias != nullptr && is_there ? p.bias[e] : 0);
+      keys_[j] = is_there ? key_of(biased[j]) : 0;
     }
+    if (p.rule.chosen_groups < p.rule.groups) keep_best_groups(p.rule, biased, keys_, shared);
+    own_ = best_of_lane(keys_, token.lane);
   }
-  __syncwarp();
+  // The next `count` choices, at most 32. Counts them.
+  __device__ Choice choose(int count, const float (&scores)[V], int (&counts)[V]) {
+    Choice mine;
+    for (int k = 0; k < count; ++k) {
+      const int e = best_of_warp(own_).index, owner = e % warp_size;
+      float score = 0;
+      if (owner == token_.lane) {
+#pragma unroll
+        for (int j = 0; j < V; ++j) {
+          if (token_.expert(j) != e) continue;
+          keys_[j] = 0;
+          score = scores[j];
+          ++counts[j];
+        }
+        own_ = best_of_lane(keys_, token_.lane);
+      }
+      score = __shfl_sync(0xffffffffU, score, owner);
+      if (token_.lane == k) mine = {e, score};
+    }
+    return mine;
+  }
+
+ private:
+  const Token<V>& token_;
+  uint32_t keys_[V];
+  Best own_;
+};
+
+// As Chooser::choose(), of choices that were made.
+template <int V>
+__device__ Choice given_choice(const Token<V>& token, const Scores& scores, const float* logits,
+                               const int32_t* choice, int count, int (&counts)[V]) {
+  Choice mine;
+  if (token.lane < count) {
+    mine.expert = choice[token.lane];
+    mine.score = scores.of(logits[mine.expert]);
+  }
+  for (int k = 0; k < count; ++k) {
+    const int e = __shfl_sync(0xffffffffU, mine.expert, k);
+#pragma unroll
+    for (int j = 0; j < V; ++j) counts[j] += token.expert(j) == e ? 1 : 0;
+  }
+  return mine;
 }
 
-// Weights of the choices, and their number by expert. Every lane has choices lane, lane + 32, ..
+// Writes the choices of token t and their weights, and counts them.
 template <int V>
-__device__ void weigh(const Forward& p, const Token<V>& token, const Scores& scores,
-                      const float* logits, int64_t t, int (&counts)[V]) {
+__device__ void route(const Forward& p, const Token<V>& token, const Scores& scores,
+                      const float (&score)[V], int64_t t, float* shared, int (&counts)[V]) {
   const int K = p.rule.chosen;
-  const int32_t* choice = p.choice + t * K;
-  float sum = 1;
-  if (p.rule.renormalizes) {
-    float part = 0;
-    for (int k = token.lane; k < K; k += warp_size) part += scores.of(logits[choice[k]]);
-    sum = warp_sum(part) + static_cast<float>(router_epsilon);
-  }
-  for (int first = 0; first < K; first += warp_size) {
-    const int k = first + token.lane;
-    const int own = k < K ? choice[k] : -1;
-    if (k < K) p.weights[t * K + k] = p.rule.scale * (scores.of(logits[own]) / sum);
-    if (p.partials == nullptr && p.load == nullptr) continue;
-    for (int i = 0; i < min(K - first, warp_size); ++i) {
-      const int e = __shfl_sync(0xffffffffU, own, i);
-#pragma unroll
-      for (int j = 0; j < V; ++j) counts[j] += token.expert(j) == e ? 1 : 0;
+  const float* logits = p.logits + t * p.logits_stride;
+  int32_t* choice = p.choice + t * K;
+  float* weights = p.weights + t * K;
+  Choice mine;
+  float sum = 0;
+  if (p.is_chosen) {
+    for (int first = 0; first < K; first += warp_size) {
+      mine = given_choice(token, scores, logits, choice + first, min(K - first, warp_size), counts);
+      if (first + token.lane < K) weights[first + token.lane] = mine.score;
+      sum += mine.score;
     }
+  } else {
+    Chooser<V> chooser(p, token, score, shared);
+    for (int first = 0; first < K; first += warp_size) {
+      mine = chooser.choose(min(K - first, warp_size), score, counts);
+      if (first + token.lane < K) {
+        choice[first + token.lane] = mine.expert;
+        if (K > warp_size) weights[first + token.lane] = mine.score;
+      }
+      sum += mine.score;
+    }
+  }
+  sum = p.rule.renormalizes ? warp_sum(sum) + static_cast<float>(router_epsilon) : 1;
+  for (int k = token.lane; k < K; k += warp_size) {
+    weights[k] = p.rule.scale * ((K > warp_size ? weights[k] : mine.score) / sum);
   }
 }
 
@@ -194,17 +242,21 @@ __global__ void __launch_bounds__(router_warps* warp_size) forward_kernel(Forwar
   float* shared = memory + warp * (E + 2 * p.rule.groups);
   const int64_t number = static_cast<int64_t>(blockIdx.x) * router_warps + warp;
   const int64_t begin = number * p.tokens_of_warp, end = min(p.tokens, begin + p.tokens_of_warp);
-  Token<V> token;
+  Token<V> token, next;
+  if (begin < end) next.load(p.logits + begin * p.logits_stride, E);
   float probs[V] = {}, lse2 = 0;
   int counts[V] = {}, load[V] = {};
   int64_t sequence = 0;
   for (int64_t t = begin; t < end; ++t) {
     const float* logits = p.logits + t * p.logits_stride;
-    token.load(logits, E);
+    token = next;
+    if (t + 1 < end) next.load(logits + p.logits_stride, E);
     const Scores scores = token.scores(p.rule.is_softmax);
-    if (!p.is_chosen) choose(p, token, scores, shared, p.choice + t * p.rule.chosen);
+    float score[V];
+#pragma unroll
+    for (int j = 0; j < V; ++j) score[j] = token.expert(j) < E ? scores.of(token.z[j]) : 0;
     int chosen[V] = {};
-    weigh(p, token, scores, logits, t, chosen);
+    route(p, token, scores, score, t, shared, chosen);
     if (p.load != nullptr) {
       const int64_t here = (p.first_row + t) / p.sequence_rows;
       if (t > begin && here != sequence) add_load(p, token, sequence, load);
@@ -216,15 +268,13 @@ __global__ void __launch_bounds__(router_warps* warp_size) forward_kernel(Forwar
       load[j] += chosen[j];
     }
     if (p.partials == nullptr) continue;
-    float part = 0, q[V];
+    float part = 0;
 #pragma unroll
-    for (int j = 0; j < V; ++j) {
-      q[j] = token.expert(j) < E ? scores.of(token.z[j]) : 0;
-      part += q[j];
-    }
-    const float sum = p.rule.is_softmax ? 1 : warp_sum(part) + static_cast<float>(router_epsilon);
+    for (int j = 0; j < V; ++j) part += score[j];
+    const float share =
+        p.rule.is_softmax ? 1 : 1 / (warp_sum(part) + static_cast<float>(router_epsilon));
 #pragma unroll
-    for (int j = 0; j < V; ++j) probs[j] += q[j] / sum;
+    for (int j = 0; j < V; ++j) probs[j] += score[j] * share;
     lse2 += scores.lse * scores.lse;
   }
   if (p.load != nullptr && begin < end) add_load(p, token, sequence, load);

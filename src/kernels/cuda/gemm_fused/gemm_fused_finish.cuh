@@ -71,32 +71,52 @@ __device__ void finish_swiglu(const Matrices& to, const Chunk& c, const Values& 
   put(to.d, c, pack<bf16>(gate));
 }
 
-// Returns the sum of value silu(gate) up with a weight, otherwise 0.
-template <bool has_weight>
-__device__ float finish_swiglu_grad(const Matrices& to, const Chunk& c, const Values& of,
-                                    const Values& at, float weight) {
+__device__ inline void finish_swiglu_grad(const Matrices& to, const Chunk& c, const Values& of,
+                                          const Values& at) {
   float v[W], gate[W], up[W], y[W];
   Sigmoid s[W];
   unpack<bf16>(at.first, gate);
   silu_sigmoids(gate, s);
   unpack<bf16>(of.first, v);
   unpack<bf16>(at.second, up);
-  float sum = 0;
 #pragma unroll
   for (int j = 0; j < W; ++j) {
     const Silu of_gate = silu(gate[j], s[j]);
     y[j] = of_gate.value * up[j];
-    if constexpr (has_weight) {
-      sum = fmaf(v[j], y[j], sum);
-      y[j] *= weight;
-      v[j] *= weight;
-    }
     gate[j] = v[j] * up[j] * of_gate.derivative;
     up[j] = v[j] * of_gate.value;
   }
   put(to.d, c, pack<bf16>(gate));
   put(to.d, moved(c, to.second), pack<bf16>(up));
   put_again(to, c, pack<bf16>(y));
+}
+
+// Times a weight, with fewer instructions: silu' = s + silu - silu s. silu has the bits of silu().
+// Returns the sum of value silu(gate) up.
+__device__ inline float finish_weighted_swiglu_grad(const Matrices& to, const Chunk& c,
+                                                    const Values& of, const Values& at,
+                                                    float weight) {
+  float v[W], gate[W], up[W], s[W];
+  unpack<bf16>(at.first, gate);
+#pragma unroll
+  for (int j = 0; j < W; ++j) s[j] = power_of_two(silu_power(gate[j]));
+#pragma unroll
+  for (int j = 0; j < W; ++j) s[j] = reciprocal(1.0F + s[j]);
+  unpack<bf16>(of.first, v);
+  unpack<bf16>(at.second, up);
+  float sum = 0;
+#pragma unroll
+  for (int j = 0; j < W; ++j) {
+    const float silu = gate[j] * s[j], slope = fmaf(-silu, s[j], s[j] + silu), y = silu * up[j];
+    sum = fmaf(v[j], y, sum);
+    v[j] *= weight;
+    gate[j] = v[j] * up[j] * slope;
+    up[j] = v[j] * silu;
+    s[j] = y * weight;
+  }
+  put(to.d, c, pack<bf16>(gate));
+  put(to.d, moved(c, to.second), pack<bf16>(up));
+  put_again(to, c, pack<bf16>(s));
   return sum;
 }
 
@@ -117,7 +137,16 @@ __device__ inline void finish_factor(const Matrices& to, const Chunk& c, const V
 
 // A warp processes groups of four rows. Each of its 32 lanes has a chunk of one row or, for swiglu,
 // whose chunk of up belongs to that of gate, of two rows.
-constexpr int rows_of_group = 4, groups = tile_m / rows_of_group;
+constexpr int rows_of_group = 4;
+// Groups of a tile, and the first row of each: the rows that no other warp finishes.
+template <Fusion fusion>
+constexpr int groups_of_tile = (tile_m - tile_m / 16 * own_rows<fusion>) / rows_of_group;
+template <Fusion fusion>
+__device__ int first_of_group(int group) {
+  constexpr int of_16 = (16 - own_rows<fusion>) / rows_of_group;
+  if constexpr (own_rows<fusion> == 0) return group * rows_of_group;
+  return group / of_16 * 16 + own_rows<fusion> + group % of_16 * rows_of_group;
+}
 // Groups whose x is in flight. With little to compute, memory latency is the limit.
 template <Fusion fusion>
 constexpr int groups_ahead = fusion == Fusion::factor ? 3 : 1;
@@ -176,15 +205,18 @@ class ColumnSums {
 
 // Weights of the rows of a tile that a warp finishes, in its order: those of its first 32 rows, one
 // a lane, and those of the rest.
+template <Fusion fusion>
 class RowWeights {
  public:
   __device__ void fetch(const float* weights, int rows, int warp) {
     const int lane = static_cast<int>(threadIdx.x) % warp_size;
-    const int row =
-        (warp + lane / rows_of_group * finishing_warps) * rows_of_group + lane % rows_of_group;
-    constexpr int later = warp_size * finishing_warps;
-    first_ = row < rows ? weights[row] : 0;
-    rest_ = row + later < rows ? weights[row + later] : 0;
+    const auto weight_of = [&](int number) {
+      const int group = warp + number / rows_of_group * finishing_warps;
+      const int row = first_of_group<fusion>(group) + number % rows_of_group;
+      return group < groups_of_tile<fusion> && row < rows ? weights[row] : 0;
+    };
+    first_ = weight_of(lane);
+    rest_ = weight_of(lane + warp_size);
   }
   __device__ float of(int group, int row_of_group) const {
     const int at = group / finishing_warps * rows_of_group;
@@ -200,7 +232,7 @@ class RowWeights {
 __device__ inline float sum_of_four(const float (&v)[rows_of_group]) {
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   const bool is_high = lane >= 16, is_odd = lane % 16 >= 8;
-  float a = (is_high ? v[2] : v[0]), b = (is_high ? v[3] : v[1]);
+  float a = is_high ? v[2] : v[0], b = is_high ? v[3] : v[1];
   a += __shfl_xor_sync(0xffffffffU, is_high ? v[0] : v[2], 16);
   b += __shfl_xor_sync(0xffffffffU, is_high ? v[1] : v[3], 16);
   float sum = is_odd ? b : a;
@@ -214,7 +246,7 @@ template <Fusion fusion, typename Product, typename AnyTiles>
 __device__ void finish_tiles(const Product& p, Shared shared, AnyTiles tiles, int warp) {
   constexpr bool is_pair = is_swiglu(fusion), has_weights = has_row_weights(fusion);
   constexpr int rows_at_once = is_pair ? 2 : 1, lanes_of_row = warp_size / rows_at_once;
-  constexpr int turns = rows_of_group / rows_at_once;
+  constexpr int turns = rows_of_group / rows_at_once, groups = groups_of_tile<fusion>;
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   const int chunk = lane % lanes_of_row, lane_row = lane / lanes_of_row;
   const int columns = is_pair ? p.n / 2 : p.n;
@@ -229,14 +261,14 @@ __device__ void finish_tiles(const Product& p, Shared shared, AnyTiles tiles, in
     const int first_column = is_pair ? tile.column / 2 : tile.column;
     const int rows_there = min(tile_m, tiles.end_row() - tile.row);
     const int rows_inside = first_column + chunk * W < columns ? rows_there : 0;
-    RowWeights weights;
+    RowWeights<fusion> weights;
     if constexpr (has_weights) weights.fetch(p.row_weight + tile.row, rows_there, warp);
     float* sums_of_rows = nullptr;
     if constexpr (fusion == Fusion::weighted_swiglu_grad) {
       sums_of_rows = p.row_sums + tile.column / tile_n * p.row_sums_stride + tile.row - p.first_row;
     }
     const auto chunk_of = [&](int group, int turn) -> Chunk {
-      const int row = group * rows_of_group + turn * rows_at_once + lane_row;
+      const int row = first_of_group<fusion>(group) + turn * rows_at_once + lane_row;
       return {static_cast<uint32_t>(row), static_cast<uint32_t>(chunk * 16), row < rows_inside};
     };
     constexpr bool has_x = is_swiglu_grad(fusion) || fusion == Fusion::factor;
@@ -290,23 +322,23 @@ __device__ void finish_tiles(const Product& p, Shared shared, AnyTiles tiles, in
         if constexpr (fusion == Fusion::gelu_slope) finish_gelu_slope(matrices, c, of[turn]);
         // The values are multiplied by the factors already.
         if constexpr (fusion == Fusion::gelu_grad) put(matrices.d, c, of[turn].first);
-        if constexpr (fusion == Fusion::plain || fusion == Fusion::plain_grad ||
-                      fusion == Fusion::weight_grad_bf16) {
-          put(matrices.d, c, of[turn].first);
-        }
+        if constexpr (fusion == Fusion::weight_grad_bf16) put(matrices.d, c, of[turn].first);
         if constexpr (fusion == Fusion::factor) {
           finish_factor(matrices, c, of[turn], at[turn], lane_sums);
         }
         if constexpr (is_pair) finish_swiglu<has_weights>(matrices, c, of[turn], weight);
-        if constexpr (is_swiglu_grad(fusion)) {
-          row_sums[turn] = finish_swiglu_grad<has_weights>(matrices, c, of[turn], at[turn], weight);
+        if constexpr (fusion == Fusion::swiglu_grad) {
+          finish_swiglu_grad(matrices, c, of[turn], at[turn]);
+        }
+        if constexpr (fusion == Fusion::weighted_swiglu_grad) {
+          row_sums[turn] = finish_weighted_swiglu_grad(matrices, c, of[turn], at[turn], weight);
         }
         // Requests the x of a later group as soon as its place is free; no row follows the last.
         if constexpr (has_x) fetch(at[turn], group + ahead * finishing_warps, turn);
       }
       if constexpr (fusion == Fusion::weighted_swiglu_grad) {
         const float sum = sum_of_four(row_sums);
-        const int row = group * rows_of_group + lane / (warp_size / rows_of_group);
+        const int row = first_of_group<fusion>(group) + lane / (warp_size / rows_of_group);
         if (lane % (warp_size / rows_of_group) == 0 && row < rows_there) sums_of_rows[row] = sum;
       }
     };

@@ -4,23 +4,10 @@
 
 #include <cstring>
 
-#include "kernels/cuda/gemm_fused/gemm_fused_chunks.cuh"
+#include "kernels/cuda/gemm_fused/gemm_fused_results.cuh"
+#include "kernels/cuda/gemm_fused/gemm_fused_share.cuh"
 
 namespace trireme::kernels::cuda::fused {
-
-// Called by all threads of a block; a barrier of the cluster must follow.
-__device__ inline void init_barriers(Shared shared) {
-  if (threadIdx.x != 0) return;
-  for (int stage = 0; stage < stages; ++stage) {
-    hopper::init_barrier(shared.full(stage), 1);
-    hopper::init_barrier(shared.empty(stage), 2 * blocks_of_cluster);
-  }
-  for (int half = 0; half < 2; ++half) {
-    hopper::init_barrier(shared.made(half), group_threads);
-    hopper::init_barrier(shared.taken(half), finishing_warps * warp_size);
-  }
-  hopper::publish_barriers();
-}
 
 // A position in the ring of stages, and the parity of its turn.
 struct Turn {
@@ -109,19 +96,6 @@ __device__ void leave_values(Shared shared, int half, const float (&d)[tile_n / 
     }
     hopper::store_matrices(shared.values(row) + swizzled(row, chunk + lane / 16), words[0],
                            words[1], words[2], words[3]);
-  }
-}
-
-// Requests 16 rows of 16-byte chunks, one of each row for every lane, to the places of a warp's
-// values. Rows that are not inside become zero. REQUIRES: `place` is that of a multiple of 8.
-constexpr int rows_of_warp = 16;
-__device__ inline void request_rows(uint32_t place, const Beside& x, const Chunk& first,
-                                    int inside) {
-  const int lane = static_cast<int>(threadIdx.x) % warp_size;
-  uint64_t from = address_of(x, first);
-#pragma unroll
-  for (int row = 0; row < rows_of_warp; ++row, from += x.stride) {
-    copy_to_shared(place + row * row_bytes + swizzled(row, lane), from, row < inside);
   }
 }
 
@@ -218,59 +192,6 @@ __device__ void leave_combined(Shared shared, int half, const float (&d)[tile_n 
   }
 }
 
-// The gradient that a product is added to, copied to the places of a warp's values while products
-// are in flight.
-class Addends {
- public:
-  __device__ Addends(Shared shared, int half)
-      : lane_(static_cast<int>(threadIdx.x) % warp_size),
-        first_(half * half_m +
-               static_cast<int>(threadIdx.x) % group_threads / warp_size * rows_of_warp),
-        place_(shared.values(first_)) {}
-
-  // REQUIRES: the place of the values is free.
-  template <typename Product>
-  __device__ void begin(const Product& p, const Tile& tile) const {
-    const Beside d = beside(p.d + tile.group * p.d_group_stride, p.d_stride, tile.row, tile.column);
-    const Chunk first = {static_cast<uint32_t>(first_), static_cast<uint32_t>(lane_ * 16), true};
-    const int inside = (tile.column + lane_ * W < p.n ? p.m - tile.row : 0) - first_;
-    request_rows(place_, d, first, inside);
-  }
-
- private:
-  int lane_, first_;
-  uint32_t place_;
-};
-
-// Stores the values of a warpgroup in a gradient in fp32, or adds them to it; every element belongs
-// to one thread. Lanes exchange pairs of values, so that each has four neighbours.
-template <typename Product>
-__device__ void put_gradient(const Product& p, const Tile& tile, int half,
-                             const float (&d)[tile_n / 2]) {
-  const int thread = static_cast<int>(threadIdx.x) % group_threads;
-  const int warp = thread / warp_size, lane = thread % warp_size;
-  const bool is_odd = lane % 2 != 0;
-  const int row = tile.row + half * half_m + 16 * warp + lane / 4;
-  const int column = tile.column + (is_odd ? 8 : 0) + lane % 4 / 2 * 4;
-  float* to = p.gradient + tile.group * p.d_group_stride + row * p.d_stride + column;
-#pragma unroll
-  for (int chunk = 0; chunk < tile_n / 8; chunk += 2) {
-#pragma unroll
-    for (int lower = 0; lower < 2; ++lower) {
-      const float* first = d + 4 * chunk + 2 * lower;
-      const float* second = first + 4;
-      const float x = __shfl_xor_sync(0xffffffffU, hopper::select(is_odd, first[0], second[0]), 1);
-      const float y = __shfl_xor_sync(0xffffffffU, hopper::select(is_odd, first[1], second[1]), 1);
-      const float4 four = {hopper::select(is_odd, x, first[0]), hopper::select(is_odd, y, first[1]),
-                           hopper::select(is_odd, second[0], x),
-                           hopper::select(is_odd, second[1], y)};
-      float* at = to + 8 * chunk + lower * 8 * p.d_stride;
-      const bool is_inside = row + 8 * lower < p.m && column + 8 * chunk < p.n;
-      hopper::put_to_memory(at, four, is_inside && !p.adds, is_inside && p.adds);
-    }
-  }
-}
-
 // Run by one warpgroup.
 template <Fusion fusion, typename Product, typename AnyTiles>
 __device__ void multiply_tiles(const Product& p, Shared shared, AnyTiles tiles, int half) {
@@ -292,6 +213,10 @@ __device__ void multiply_tiles(const Product& p, Shared shared, AnyTiles tiles, 
   uint32_t values_parity = 1;
   Factors factors(p, shared, half);
   const Addends addends(shared, half);
+  const Gradients gradients(shared, half);
+  const Results results(shared, half);
+  constexpr bool has_own_rows = own_rows < fusion >> 0;
+  OwnRows<fusion, Product> own(p, shared, half);
   for (; tiles.has_tile(); tiles.advance(), values_parity ^= 1) {
     const int steps = tiles.steps();
     bool is_requested = false;
@@ -321,6 +246,7 @@ __device__ void multiply_tiles(const Product& p, Shared shared, AnyTiles tiles, 
         release(last);
       }
       last = turn.stage;
+      if constexpr (has_own_rows) own.make_share(step, steps);
       if constexpr (has_factors) {
         if (steps_since > 0) {
           if (++steps_since > steps_of_copy) factors.make_share();
@@ -344,10 +270,15 @@ __device__ void multiply_tiles(const Product& p, Shared shared, AnyTiles tiles, 
       factors.make_rest();
       __syncwarp();
     }
+    if constexpr (has_own_rows) own.make_rest();
     hopper::products_wait<0>();
     release(last);
     if constexpr (fusion == Fusion::weight_grad) {
-      put_gradient(p, tiles.tile(), half, d);
+      gradients.put(p.adds, d);
+      continue;
+    }
+    if constexpr (is_plain(fusion)) {
+      results.put(p, tiles.tile(), tiles.end_row(), d);
       continue;
     }
     if constexpr (has_bias) {
@@ -373,7 +304,10 @@ __device__ void multiply_tiles(const Product& p, Shared shared, AnyTiles tiles, 
       if (!is_left) leave_values<has_bias>(shared, half, d, bias_at);
     }
     hopper::arrive(shared.made(half));
+    if constexpr (has_own_rows) own.begin(tiles.tile(), tiles.end_row());
   }
+  if constexpr (has_own_rows) own.make_rest();
+  if constexpr (is_plain(fusion)) results.wait();
 }
 
 }  // namespace trireme::kernels::cuda::fused
