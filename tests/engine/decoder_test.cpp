@@ -130,17 +130,6 @@ TEST(DecoderTest, norms_of_all_heads_and_limits_give_the_same_tokens) {
   EXPECT_GT(compared, 60);
 }
 
-TEST(DecoderTest, experts_are_refused_at_once) {
-  RandomWeights weights(tiny_moe(), 1);
-  try {
-    train::LoadedDecoder cached(weights,
-                                {.sequences = 1, .seq_len = 8, .system = {.device = "cpu"}});
-    FAIL() << "accepted";
-  } catch (const base::ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("model 'tiny-moe' has experts"), std::string::npos);
-  }
-}
-
 TEST(DecoderTest, greedy_tokens_are_those_without_a_cache) {
   int64_t compared = 0;
   for (const char* family : hf_families) {

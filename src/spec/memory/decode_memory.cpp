@@ -4,7 +4,6 @@
 #include <initializer_list>
 
 #include "base/check.h"
-#include "base/error.h"
 #include "spec/facts/facts.h"
 
 namespace trireme::spec {
@@ -66,12 +65,6 @@ std::vector<TensorSpec> decode_params(const ModelSpec& model, int layer, DType d
 }
 
 DecodeMemory decode_memory(const ModelSpec& model, const DecodePlan& plan, const Backend& backend) {
-  if (moe_of(model) != nullptr) {
-    throw base::ConfigError(
-        fmt::format("model '{}' has experts: its texts cannot be continued yet; generate supports "
-                    "dense models, and train, eval and export support this one",
-                    model.name));
-  }
   TRIREME_CHECK(plan.sequences >= 1 && plan.prompt_rows >= 1 && plan.capacity >= 1 &&
                     plan.capacity <= model.max_seq,
                 "{} sequences of {} tokens, {} rows", plan.sequences, plan.capacity,

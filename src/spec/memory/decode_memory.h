@@ -53,7 +53,6 @@ struct DecodeMemory {
   bool operator==(const DecodeMemory&) const = default;
 };
 // Bytes as an Arena takes them.
-// Throws ConfigError for a model with experts.
 DecodeMemory decode_memory(const ModelSpec&, const DecodePlan&, const Backend&);
 
 // Returns the bytes that one step reads at least: every weight but the embedding's table once (of a
