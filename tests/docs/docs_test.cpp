@@ -263,6 +263,9 @@ const std::vector<Known> known_commands = {
     {"trireme verify configs/kjv.toml --parallelism.context_parallel_degree=2 "
      "--parallelism.context_parallel_kind=ring",
      How::here},
+    {"trireme verify configs/kjv.toml --model.name=kjv-moe "
+     "--parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=4",
+     How::here},
     {"trireme verify configs/kjv.toml", How::here},
     {"trireme verify configs/kjv.toml --parallelism.data_parallel_shard_degree=4", How::here},
     {"trireme verify configs/kjv.toml --parallelism.tensor_parallel_degree=2 "

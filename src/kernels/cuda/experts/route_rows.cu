@@ -25,7 +25,7 @@ struct Route {
   int64_t rows;
   int32_t *place, *pair, *counts, *starts;
   float *sum_dropped, *sum_lost, *sum_overflow;  // of the statistics; may be null
-  // Of the workspace:
+  // In the workspace:
   int32_t* offsets;         // [segments, experts]: counts, then the number in earlier segments
   int32_t* demand;          // [experts]: pairs
   uint32_t* arrived;        // blocks of step 2, then segments of step 3

@@ -115,7 +115,7 @@ struct Shared {
   __device__ uint32_t filled(int half, int place) const { return ready(2 + half, place); }
 };
 
-// Of every 16 rows of a tile, those that the warp that multiplies them finishes itself, while its
+// The rows, of every 16 of a tile, that the warp that multiplies them finishes itself, while its
 // next products are in flight, where three warps would take longer than the products.
 #ifndef EXP_OWN
 #define EXP_OWN 8
