@@ -59,6 +59,7 @@ void ExpertExchange::gather_local(Pass& pass, ConstTensor x, int64_t divisor, Te
                                   .source = pass.stash[BlockSlot::pair],
                                   .divisor = divisor,
                                   .end = end_of(pass, rows_),
+                                  .place = divisor > 1 ? pass.stash[BlockSlot::place] : Tensor{},
                                   .d = rows});
 }
 
