@@ -64,13 +64,15 @@ bool is_legal(const Layout& layout) {
 }
 
 TEST(RandomLayouts, of_experts_train_as_one_rank_does) {
-  constexpr int min_ranks = 2, max_ranks = 8;
+  constexpr int min_random_ranks = 2, max_random_ranks = 8;
   spec::LayoutDice dice(41);
   const std::vector<spec::ModelDims> models = expert_models();
   const int count = std::getenv("TRIREME_FULL") != nullptr ? 200 : 20;
   for (int done = 0; done < count;) {
     const Layout layout = any_expert_layout(dice, models);
-    if (ranks_of(layout) < min_ranks || ranks_of(layout) > max_ranks || !is_legal(layout)) continue;
+    if (ranks_of(layout) < min_random_ranks || ranks_of(layout) > max_random_ranks ||
+        !is_legal(layout))
+      continue;
     expect_near_one_rank(layout, 1e-5, 1e-6);
     ++done;
   }

@@ -89,11 +89,11 @@ void train(RankRig& rig, const std::string& what, int steps, Results* results) {
 
 // Returns a random layout of at most 8 ranks.
 spec::Layout small_layout(spec::LayoutDice& dice, const spec::ModelDims& dims) {
-  constexpr int64_t max_ranks = 8;
+  constexpr int64_t max_thread_ranks = 8;
   while (true) {
     const spec::Layout layout =
         spec::any_layout(dice, spec::sizes_of(spec::make_model(dims)), short_seq_len);
-    if (layout.ranks() <= max_ranks) return layout;
+    if (layout.ranks() <= max_thread_ranks) return layout;
   }
 }
 

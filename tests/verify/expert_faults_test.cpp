@@ -25,7 +25,7 @@ spec::ModelDims sigmoid_model() { return with_heads(tiny_shared_moe(), 4); }
 const SmallJob ep2 = {.dims = softmax_model(), .dp = 2, .ep = 2};
 const SmallJob ep2_of_4 = {.dims = softmax_model(), .dp = 4, .ep = 2};
 const SmallJob ep4 = {.dims = sigmoid_model(), .zero = 4, .stage = 1, .ep = 4};
-const SmallJob sharded = {.dims = softmax_model(), .zero = 4, .stage = 3, .ep = 2};
+const SmallJob sharded_experts = {.dims = softmax_model(), .zero = 4, .stage = 3, .ep = 2};
 const SmallJob etp2 = {.dims = softmax_model(), .tp = 2, .sequence_parallel = true, .etp = 2};
 const SmallJob over_tp = {.dims = softmax_model(), .tp = 2, .sequence_parallel = true, .ep = 2};
 const SmallJob over_cp = {.dims = softmax_model(), .cp = 2, .seq_len = 16, .ep = 2};
@@ -67,9 +67,9 @@ SmallJob of_scope(SmallJob job, AuxScope scope) {
 
 // The all_to_alls of a block: of counts, weights and rows; of results; backward: of the rows of
 // dy, of the gradients of weights and of rows. With two blocks the backward begins with call 8.
-constexpr int64_t counts = 0, weights = 1, rows = 2, results = 3;
-constexpr int64_t dy_rows = 8, dweights = 9, drows = 10;
-constexpr int64_t second_counts = 7;  // of the second micro-batch, with one block of experts
+constexpr int64_t of_counts = 0, of_weights = 1, of_rows = 2, of_results = 3;
+constexpr int64_t of_dy = 8, of_dweights = 9, of_drows = 10;
+constexpr int64_t of_second_counts = 7;  // of the second micro-batch, with one block of experts
 
 train::VerifyHooks exchange(What what, int64_t call, int rank = -1) {
   return one_fault(
@@ -112,7 +112,8 @@ std::vector<Planted> routers() {
 std::vector<Planted> rows_of_experts() {
   return {
       {"row_weights_lost", ep2, with_kernels(-1, row_weights_lost()), "loss"},
-      {"row_weights_lost_on_one_rank", sharded, with_kernels(3, row_weights_lost()), "loss"},
+      {"row_weights_lost_on_one_rank", sharded_experts, with_kernels(3, row_weights_lost()),
+       "loss"},
       {"row_weights_lost_in_the_backward", over_cp, with_kernels(-1, row_weights_lost_in_grad()),
        "gradients"},
       {"rows_swapped_in_the_backward", ep2, with_kernels(1, rows_swapped_in_grad()), "gradients"},
@@ -132,26 +133,27 @@ std::vector<Planted> exchanges_of_rows() {
   return {
       {"counts_of_another_block", ep2, exchange(What::stale, 4), "loss"},
       {"counts_of_the_micro_batch_before", in_two(of_model(ep2, sigmoid_model())),
-       exchange(What::stale, second_counts), "loss"},
-      {"counts_dropped", over_cp, exchange(What::drop, counts), "loss"},
-      {"weights_dropped", ep4, exchange(What::drop, weights), "loss"},
-      {"rows_to_the_wrong_rank", ep4, exchange(What::wrong_order, rows), "loss"},
-      {"results_to_the_wrong_rank", ep2, exchange(What::wrong_order, results), "loss"},
-      {"results_to_the_wrong_rank_over_tp", over_tp, exchange(What::wrong_order, results), "loss"},
-      {"results_to_the_wrong_rank_in_a_pipeline", piped, exchange(What::wrong_order, results),
+       exchange(What::stale, of_second_counts), "loss"},
+      {"counts_dropped", over_cp, exchange(What::drop, of_counts), "loss"},
+      {"weights_dropped", ep4, exchange(What::drop, of_weights), "loss"},
+      {"rows_to_the_wrong_rank", ep4, exchange(What::wrong_order, of_rows), "loss"},
+      {"results_to_the_wrong_rank", ep2, exchange(What::wrong_order, of_results), "loss"},
+      {"results_to_the_wrong_rank_over_tp", over_tp, exchange(What::wrong_order, of_results),
        "loss"},
-      {"results_stale_on_one_rank", sharded, exchange(What::stale, results, 2), "loss"},
-      {"rows_not_waited_for", ep2, exchange(What::skip_wait, rows, 0), "loss"},
-      {"dy_dropped", ep2, exchange(What::drop, dy_rows), "gradients"},
-      {"dy_to_the_wrong_rank", over_cp, exchange(What::wrong_order, dy_rows), "gradients"},
-      {"gradients_of_weights_not_returned", ep2, exchange(What::drop, dweights), "gradients"},
-      {"gradients_of_rows_to_the_wrong_rank", sharded, exchange(What::wrong_order, drows),
-       "gradients"},
-      {"rows_sent_twice", ep2, exchange(What::resent, rows), "bytes on the wire"},
-      {"rank_without_rows_leaves_out_an_exchange", hasty(ep2), exchange(What::absent, rows, 1),
+      {"results_to_the_wrong_rank_in_a_pipeline", piped, exchange(What::wrong_order, of_results),
+       "loss"},
+      {"results_stale_on_one_rank", sharded_experts, exchange(What::stale, of_results, 2), "loss"},
+      {"rows_not_waited_for", ep2, exchange(What::skip_wait, of_rows, 0), "loss"},
+      {"dy_dropped", ep2, exchange(What::drop, of_dy), "gradients"},
+      {"dy_to_the_wrong_rank", over_cp, exchange(What::wrong_order, of_dy), "gradients"},
+      {"gradients_of_weights_not_returned", ep2, exchange(What::drop, of_dweights), "gradients"},
+      {"gradients_of_rows_to_the_wrong_rank", sharded_experts,
+       exchange(What::wrong_order, of_drows), "gradients"},
+      {"rows_sent_twice", ep2, exchange(What::resent, of_rows), "bytes on the wire"},
+      {"rank_without_rows_leaves_out_an_exchange", hasty(ep2), exchange(What::absent, of_rows, 1),
        "completes"},
       {"rank_leaves_out_an_exchange_of_the_backward", hasty(over_tp),
-       exchange(What::absent, drows, 0), "completes"},
+       exchange(What::absent, of_drows, 0), "completes"},
       {"ranks_of_other_experts_exchange_rows", ep2_of_4,
        with_group("ep expert", [](int rank) { return rank % 2; }), "loss"},
       {"experts_in_the_wrong_order", ep2, with_order("ep expert", [](int rank) { return -rank; }),
@@ -174,12 +176,12 @@ std::vector<Planted> gradients_of_experts() {
        "gradients"},
       {"gradients_not_summed_over_copies", ep2_of_4, in_group(data, "reduce_scatter", What::drop),
        "gradients"},
-      {"gradients_not_summed_over_shards", sharded, in_group(data, "reduce_scatter", What::drop),
-       "gradients"},
+      {"gradients_not_summed_over_shards", sharded_experts,
+       in_group(data, "reduce_scatter", What::drop), "gradients"},
       {"gradients_summed_over_ep", ep2_of_4, with_group(data, [](int rank) { return rank / 2; }),
        "gradients"},
-      {"shards_of_experts_not_gathered", sharded, in_group("ezero data", "all_gather", What::drop),
-       "loss"},
+      {"shards_of_experts_not_gathered", sharded_experts,
+       in_group("ezero data", "all_gather", What::drop), "loss"},
       {"experts_not_updated_on_one_rank", ep2, with_kernels(1, adamw_does_nothing()), "weights"},
       {"more_memory_on_a_rank_along_ep", ep2, with_allocation(1, 4096), "memory"},
   };
@@ -211,7 +213,7 @@ TEST(ExpertHints, name_the_seam_of_experts) {
   const auto expect = [](const std::string& hint, const char* text) {
     EXPECT_NE(hint.find(text), std::string::npos) << hint;
   };
-  expect(first_hint_of(ep2, exchange(What::wrong_order, results)), "counts along ep (");
+  expect(first_hint_of(ep2, exchange(What::wrong_order, of_results)), "counts along ep (");
   expect(first_hint_of(folded, in_group("etp expert", "reduce_scatter", What::drop)),
          "counts along ep and etp");
   expect(first_hint_of(ep2, with_kernels(-1, expert_gradients_doubled())),
@@ -230,7 +232,7 @@ std::vector<SmallJob> healthy_expert_jobs() {
   std::vector<SmallJob> jobs = {ep2,
                                 ep2_of_4,
                                 ep4,
-                                sharded,
+                                sharded_experts,
                                 etp2,
                                 over_tp,
                                 over_cp,
@@ -251,8 +253,8 @@ std::vector<SmallJob> healthy_expert_jobs() {
   };
   with_recipe(ep2);
   with_recipe(folded);
-  with_recipe(of_model(sharded, sigmoid_model()));
-  jobs.push_back(in_two(of_model(sharded, sigmoid_model())));
+  with_recipe(of_model(sharded_experts, sigmoid_model()));
+  jobs.push_back(in_two(of_model(sharded_experts, sigmoid_model())));
   jobs.back().reduce = ReduceWhen::each;
   jobs.back().grad = base::DType::bf16;
   return jobs;
