@@ -13,10 +13,6 @@ namespace ops = kernels::ops;
 using device::Tensor;
 using spec::BlockParam;
 
-Tensor take(device::Arena& arena, const base::TensorSpec& spec) {
-  return spec.shape.ndim() == 0 ? Tensor{} : arena.take(spec);
-}
-
 }  // namespace
 
 DecodeExperts::DecodeExperts(device::Arena& arena, const spec::DecodeExpertTensors& t,
