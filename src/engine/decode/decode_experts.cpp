@@ -13,26 +13,22 @@ namespace ops = kernels::ops;
 using device::Tensor;
 using spec::BlockParam;
 
-Tensor take_from(device::Arena& arena, const base::TensorSpec& spec) {
-  return spec.shape.ndim() == 0 ? Tensor{} : arena.take(spec);
-}
-
 }  // namespace
 
 DecodeExperts::DecodeExperts(device::Arena& arena, const spec::DecodeExpertTensors& t,
                              const spec::Backend& backend)
     : backend_(backend),
-      logits_(take_from(arena, t.logits)),
-      choice_(take_from(arena, t.choice)),
-      weights_(take_from(arena, t.weights)),
-      place_(take_from(arena, t.place)),
-      pair_(take_from(arena, t.pair)),
-      counts_(take_from(arena, t.counts)),
-      starts_(take_from(arena, t.starts)),
-      row_weight_(take_from(arena, t.row_weight)),
-      rows_(take_from(arena, t.rows)),
-      up_(take_from(arena, t.up)),
-      act_(take_from(arena, t.act)) {}
+      logits_(take(arena, t.logits)),
+      choice_(take(arena, t.choice)),
+      weights_(take(arena, t.weights)),
+      place_(take(arena, t.place)),
+      pair_(take(arena, t.pair)),
+      counts_(take(arena, t.counts)),
+      starts_(take(arena, t.starts)),
+      row_weight_(take(arena, t.row_weight)),
+      rows_(take(arena, t.rows)),
+      up_(take(arena, t.up)),
+      act_(take(arena, t.act)) {}
 
 void DecodeExperts::run(device::Stream& stream, const spec::MoeSpec& moe, const Batch& batch) {
   const int64_t tokens = batch.h.rows();

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The linear maps of a decoder.
+// The linear maps of a decoder, and tensors that some models do not have.
 #pragma once
 
 #include <cstdint>
 
 #include "device/device.h"
+#include "device/memory.h"
 #include "device/tensor.h"
 
 namespace trireme::engine {
+
+// Returns a tensor of the arena, or an empty one for an empty shape.
+inline device::Tensor take(device::Arena& arena, const base::TensorSpec& spec) {
+  return spec.shape.ndim() == 0 ? device::Tensor{} : arena.take(spec);
+}
 
 // Prompts with more rows than this use gemm, which reuses a weight for many rows.
 constexpr int64_t max_product_rows = 8;

@@ -30,10 +30,6 @@ Arena make_arena(device::Device& device, Mem mem, int64_t bytes) {
   return Arena(Buffer(device, mem, bytes, name_of(mem)));
 }
 
-Tensor take(Arena& arena, const TensorSpec& spec) {
-  return spec.shape.ndim() == 0 ? Tensor{} : arena.take(spec);
-}
-
 Tensor first_rows(const Tensor& t, int64_t rows) { return t ? t.slice_rows(0, rows) : t; }
 
 template <typename Param>
