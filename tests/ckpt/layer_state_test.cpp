@@ -187,6 +187,29 @@ TEST(LayerStateTest, takes_optimizer_memory_and_is_in_no_inference_plan) {
   EXPECT_EQ(optim(model, true), optim(plain, true));
 }
 
+// A tensor that forward passes read also exists under an inference plan, where it is written by its
+// name in checkpoints.
+TEST(LayerStateTest, inputs_of_forward_passes_are_in_an_inference_plan) {
+  spec::ModelSpec model = model_with_state();
+  model.block_state[2].is_input = true;
+  const spec::Workload work{.seq_len = 8, .inference = true};
+  const spec::Plan with = spec::solve_or_throw(model, work, {}, spec::cpu_backend());
+  const spec::Plan without =
+      spec::solve_or_throw(model_with_state(), work, {}, spec::cpu_backend());
+  EXPECT_EQ(with.predicted.largest().optim - without.predicted.largest().optim,
+            model.blocks() * base::bytes_of({{total_elements}, base::DType::f32}));
+  device::CpuDevice device(kernels::cpu_kernels(), {});
+  engine::Engine engine(device, model, with, spec::cpu_backend(), {});
+  const std::vector<float> values(static_cast<size_t>(total_elements), 1.5F);
+  engine.write_weights("total/blocks.1", values);
+  EXPECT_THROW(engine.write_weights("total/blocks.1", std::span(values).first(3)),
+               base::ConfigError);
+  EXPECT_THROW(engine.write_weights("largest/blocks.1", values), base::ConfigError);
+  RandomSource batches(5, tiny_llama().vocab, 1, 8);
+  engine.evaluate(batches);
+  EXPECT_EQ(engine.measured(), engine.predicted_memory());
+}
+
 TEST(LayerStateTest, is_saved_and_loads_into_any_layout) {
   for (const spec::Layout& from : layouts()) {
     ckpt::MemoryDisk disk;

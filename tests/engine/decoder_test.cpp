@@ -13,6 +13,7 @@
 #include "device/cpu/cpu_device.h"
 #include "kernels/table.h"
 #include "spec/facts/facts.h"
+#include "tests/engine/rig.h"
 #include "train/generate/generator.h"
 #include "train/generate/loaded_decoder.h"
 #include "train/weights/inference.h"
@@ -24,9 +25,10 @@ std::filesystem::path golden_folder(const std::string& model) {
   return std::filesystem::path(TRIREME_SOURCE_DIR) / "tests/golden/hf" / model;
 }
 
-constexpr const char* hf_families[] = {"gpt2", "llama", "qwen2", "qwen3"};
+constexpr const char* hf_families[] = {"gpt2",  "llama",   "qwen2",    "qwen3",
+                                       "olmoe", "mixtral", "qwen3_moe"};
 
-// Random weights of a model, large enough that tokens differ.
+// Random weights of a model, large enough that tokens differ, and random biases of routers.
 class RandomWeights final : public train::WeightsSource {
  public:
   RandomWeights(spec::ModelDims dims, uint64_t seed) : dims_(std::move(dims)), seed_(seed) {}
@@ -42,6 +44,13 @@ class RandomWeights final : public train::WeightsSource {
         const base::RngKey key = base::rng_key(seed_, param.shard.name);
         for (size_t i = 0; i < values.size(); ++i) values[i] = base::rng_normal(key, i, 0.3F);
         write(param.shard.name, values);
+      }
+      for (const spec::StateTensor& tensor : spec::decode_state(model, layer)) {
+        const std::string name = spec::saved_name(tensor, spec::name_of_layer(model, layer));
+        std::vector<float> values(static_cast<size_t>(tensor.shard.shape.front()));
+        const base::RngKey key = base::rng_key(seed_, name);
+        for (size_t i = 0; i < values.size(); ++i) values[i] = base::rng_normal(key, i, 0.3F);
+        write(name, values);
       }
     }
   }
@@ -118,6 +127,17 @@ void expect_same_tokens(train::WeightsSource& weights, uint64_t seed, int64_t* a
   }
 }
 
+TEST(DecoderTest, norms_of_all_heads_and_limits_give_the_same_tokens) {
+  int64_t compared = 0;
+  for (const spec::ModelDims& dims : {tiny_whole_norm(), tiny_clipped()}) {
+    for (const uint64_t seed : {2, 3, 4}) {
+      RandomWeights random(dims, seed);
+      expect_same_tokens(random, seed, &compared);
+    }
+  }
+  EXPECT_GT(compared, 60);
+}
+
 TEST(DecoderTest, greedy_tokens_are_those_without_a_cache) {
   int64_t compared = 0;
   for (const char* family : hf_families) {
@@ -130,7 +150,19 @@ TEST(DecoderTest, greedy_tokens_are_those_without_a_cache) {
       expect_same_tokens(random, seed, &compared);
     }
   }
-  EXPECT_GE(compared, 400);  // of 576: ties are rare
+  EXPECT_GE(compared, 700);  // of 1008: ties are rare
+}
+
+// A dense block, then one with shared experts and a router with groups and a bias, which changes
+// choices.
+TEST(DecoderTest, greedy_tokens_of_shared_experts_are_those_without_a_cache) {
+  int64_t compared = 0;
+  for (const uint64_t seed : {1, 2, 3}) {
+    SCOPED_TRACE(seed);
+    RandomWeights random(tiny_shared_moe(), seed);
+    expect_same_tokens(random, seed, &compared);
+  }
+  EXPECT_GE(compared, 60);  // of 84
 }
 
 TEST(DecoderTest, logits_are_those_without_a_cache) {
@@ -183,10 +215,9 @@ TEST(DecoderTest, a_long_prompt_is_computed_in_parts) {
   }
 }
 
-TEST(DecoderTest, tokens_do_not_depend_on_the_batch_or_the_order) {
+void expect_tokens_by_sequence(train::WeightsSource& weights) {
   for (const char* dtype : {"fp32", "bf16"}) {
     SCOPED_TRACE(dtype);
-    train::HfSource weights(golden_folder("qwen2"));
     std::vector<std::vector<int32_t>> prompts;
     for (const uint64_t i : {1, 2, 3, 4, 5, 6, 7}) {
       prompts.push_back(random_tokens(i, static_cast<int64_t>(2 * i), weights.dims().vocab));
@@ -212,6 +243,21 @@ TEST(DecoderTest, tokens_do_not_depend_on_the_batch_or_the_order) {
   }
 }
 
+TEST(DecoderTest, tokens_do_not_depend_on_the_batch_or_the_order) {
+  train::HfSource weights(golden_folder("qwen2"));
+  expect_tokens_by_sequence(weights);
+}
+
+TEST(DecoderTest, tokens_of_experts_do_not_depend_on_the_batch_or_the_order) {
+  for (const char* family : {"olmoe", "qwen3_moe"}) {
+    SCOPED_TRACE(family);
+    RandomWeights weights(train::HfSource(golden_folder(family)).dims(), 6);
+    expect_tokens_by_sequence(weights);
+  }
+  RandomWeights shared(tiny_shared_moe(), 6);
+  expect_tokens_by_sequence(shared);
+}
+
 TEST(DecoderTest, a_full_context_continues_with_its_second_half) {
   train::HfSource weights(golden_folder("llama"));
   constexpr int64_t capacity = 8;
@@ -230,16 +276,19 @@ TEST(DecoderTest, a_full_context_continues_with_its_second_half) {
 }
 
 TEST(DecoderTest, takes_the_memory_that_is_predicted) {
+  std::vector<spec::ModelDims> models = {tiny_shared_moe()};
   for (const char* family : hf_families) {
-    train::HfSource weights(golden_folder(family));
-    const spec::ModelSpec model = spec::make_model(weights.dims());
+    models.push_back(train::HfSource(golden_folder(family)).dims());
+  }
+  for (const spec::ModelDims& dims : models) {
+    const spec::ModelSpec model = spec::make_model(dims);
     device::CpuDevice device(kernels::cpu_kernels(), {});
     for (const base::DType dtype : {base::DType::f32, base::DType::bf16}) {
       const spec::DecodePlan plan{.dtype = dtype, .sequences = 3, .capacity = 16, .prompt_rows = 4};
       const engine::Decoder decoder(device, model, plan, spec::cpu_backend());
       const spec::DecodeMemory predicted = spec::decode_memory(model, plan, spec::cpu_backend());
-      EXPECT_EQ(decoder.measured(), predicted) << family;
-      EXPECT_EQ(device.ledger().live(), predicted.total()) << family;
+      EXPECT_EQ(decoder.measured(), predicted) << dims.name;
+      EXPECT_EQ(device.ledger().live(), predicted.total()) << dims.name;
     }
   }
 }

@@ -6,10 +6,13 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "engine/decode/decode_product.h"
 #include "engine/state/host_floats.h"
 #include "kernels/ops.h"
+#include "spec/experts/router_state.h"
 #include "spec/facts/facts.h"
 #include "spec/facts/rope.h"
+#include "spec/state/state_layout.h"
 
 namespace trireme::engine {
 namespace {
@@ -19,7 +22,6 @@ using base::DType;
 using base::TensorSpec;
 using device::Arena;
 using device::Buffer;
-using device::ConstTensor;
 using device::Mem;
 using device::Tensor;
 using spec::BlockParam;
@@ -39,24 +41,10 @@ Tensor at(const std::vector<Tensor>& params, Param param) {
   return params[static_cast<size_t>(param)];
 }
 
-// Prompts with more rows than this use gemm, which reuses a weight for many rows.
-constexpr int64_t max_product_rows = 8;
-
-struct Linear {
-  ConstTensor x, weight, bias, residual;
-  Tensor y;
-};
-void multiply(device::Stream& stream, const Linear& a, bool is_prompt) {
-  if (is_prompt && a.x.rows() > max_product_rows) {
-    ops::gemm(stream, {.a = a.x,
-                       .b = a.weight,
-                       .d = a.y,
-                       .trans_b = true,
-                       .epilogue = kernels::AddTerms{.bias = a.bias, .residual = a.residual}});
-  } else {
-    ops::row_product(
-        stream, {.x = a.x, .weight = a.weight, .bias = a.bias, .residual = a.residual, .y = a.y});
-  }
+// The first rows of a scratch tensor, as a matrix without gaps of this width, which is at most the
+// tensor's.
+Tensor matrix(const Tensor& t, int64_t rows, int64_t width) {
+  return device::view_of(t.data, {{rows, width}, t.dtype});
 }
 
 enum Input : int64_t { tokens, positions, cache_rows, first_cache_rows, lengths };
@@ -91,6 +79,12 @@ Decoder::Decoder(device::Device& device, const spec::ModelSpec& model, const spe
         made.params.back() = at(layers_.front().params, spec::EmbeddingParam::tokens);
       }
     }
+    for (const spec::StateTensor& tensor : spec::decode_state(model, layer)) {
+      const Tensor own = arenas_->params.take(spec::own_state_spec(tensor, {}));
+      ops::fill(*stream_, {.d = own});
+      by_name_[spec::saved_name(tensor, spec::name_of_layer(model, layer))] = own;
+      if (tensor.name == spec::router_bias_state) made.router_bias = own;
+    }
     if (const auto* block =
             std::get_if<spec::BlockSpec>(&model.layers[static_cast<size_t>(layer)])) {
       made.cache = arenas_->cache.take(spec::decode_cache_spec(*block, plan));
@@ -104,10 +98,12 @@ Decoder::Decoder(device::Device& device, const spec::ModelSpec& model, const spe
   qkv_ = scratch.take(t.qkv);
   qk_rstd_ = take(scratch, t.qk_rstd);
   o_ = scratch.take(t.o);
-  up_ = scratch.take(t.up);
-  act_ = scratch.take(t.act);
+  up_ = take(scratch, t.up);
+  act_ = take(scratch, t.act);
   workspace_ = take(scratch, t.workspace);
   logits_ = scratch.take(t.logits);
+  experts_ = std::make_unique<DecodeExperts>(
+      scratch, spec::decode_expert_tensors(model, plan, backend), backend);
   if (const TensorSpec workspace = spec::stream_workspace_spec(backend);
       workspace.shape.ndim() > 0) {
     stream_->set_workspace(scratch.take(workspace));
@@ -259,7 +255,7 @@ void Decoder::run_block(const spec::BlockSpec& spec, const Layer& layer, int64_t
                         bool is_prompt) {
   const auto param = [&layer](BlockParam p) { return at(layer.params, p); };
   const Tensor x = first_rows(x_, rows), h = first_rows(h_, rows), qkv = first_rows(qkv_, rows),
-               o = first_rows(o_, rows), up = first_rows(up_, rows), act = first_rows(act_, rows);
+               o = first_rows(o_, rows);
   const int64_t K = spec.head_dim;
   const auto norm = [&](BlockParam weight, BlockParam bias) {
     ops::norm_forward(*stream_, {.kind = spec.norm,
@@ -275,7 +271,6 @@ void Decoder::run_block(const spec::BlockSpec& spec, const Layer& layer, int64_t
            {.x = h,
             .weight = param(BlockParam::qkv_weight),
             .bias = param(BlockParam::qkv_bias),
-            .residual = {},
             .y = qkv},
            is_prompt);
   if (spec.rope) rotate(spec, layer, qkv);
@@ -298,11 +293,21 @@ void Decoder::run_block(const spec::BlockSpec& spec, const Layer& layer, int64_t
             .y = x},
            is_prompt);
   norm(BlockParam::norm2_weight, BlockParam::norm2_bias);
+  if (!spec.moe) {
+    run_feed_forward(spec, layer, x, is_prompt);
+  } else {
+    run_experts(*spec.moe, layer, x, is_prompt);
+  }
+}
+
+void Decoder::run_feed_forward(const spec::BlockSpec& spec, const Layer& layer, Tensor x,
+                               bool is_prompt) {
+  const auto param = [&layer](BlockParam p) { return at(layer.params, p); };
+  const Tensor up = matrix(up_, x.rows(), spec.up_width()), act = matrix(act_, x.rows(), spec.ffn);
   multiply(*stream_,
-           {.x = h,
+           {.x = first_rows(h_, x.rows()),
             .weight = param(BlockParam::up_weight),
             .bias = param(BlockParam::up_bias),
-            .residual = {},
             .y = up},
            is_prompt);
   if (spec.activation == spec::Activation::gelu) {
@@ -317,6 +322,25 @@ void Decoder::run_block(const spec::BlockSpec& spec, const Layer& layer, int64_t
             .residual = x,
             .y = x},
            is_prompt);
+}
+
+void Decoder::run_experts(const spec::MoeSpec& moe, const Layer& layer, Tensor x, bool is_prompt) {
+  const auto param = [&layer](BlockParam p) { return at(layer.params, p); };
+  const Tensor h = first_rows(h_, x.rows());
+  experts_->run(
+      *stream_, moe,
+      {.params = layer.params, .bias = layer.router_bias, .h = h, .is_prompt = is_prompt});
+  if (moe.shared_ffn == 0) {
+    experts_->add(*stream_, {}, x);
+    return;
+  }
+  const Tensor up = matrix(up_, x.rows(), 2 * moe.shared_ffn),
+               act = matrix(act_, x.rows(), moe.shared_ffn);
+  multiply(*stream_, {.x = h, .weight = param(BlockParam::shared_up_weight), .y = up}, is_prompt);
+  ops::swiglu_forward(*stream_, {.gate_up = up, .y = act});
+  multiply(*stream_, {.x = act, .weight = param(BlockParam::shared_down_weight), .y = h},
+           is_prompt);
+  experts_->add(*stream_, h, x);
 }
 
 void Decoder::rotate(const spec::BlockSpec& spec, const Layer& layer, Tensor qkv) {

@@ -17,6 +17,7 @@
 
 #include "device/device.h"
 #include "device/memory.h"
+#include "engine/decode/decode_experts.h"
 #include "spec/memory/decode_memory.h"
 
 namespace trireme::engine {
@@ -28,7 +29,9 @@ class Decoder {
   Decoder(device::Device&, const spec::ModelSpec&, const spec::DecodePlan&, const spec::Backend&);
   ~Decoder();
 
-  // REQUIRES: a parameter of the model (spec::params_of) that is not tied, with all its elements.
+  // REQUIRES: a parameter of the model (spec::params_of) that is not tied, or by its saved name an
+  // own tensor that forward passes read (spec::decode_state), with all its elements. The latter are
+  // zero until they are written.
   void write_weights(const std::string& name, std::span<const float> values);
 
   // Replaces the sequence of a slot by `tokens`. REQUIRES: 1 to capacity tokens of the vocabulary.
@@ -56,7 +59,8 @@ class Decoder {
   struct Arenas;
   struct Layer {
     std::vector<device::Tensor> params;
-    device::Tensor cache;  // of a block
+    device::Tensor cache;        // of a block
+    device::Tensor router_bias;  // of a block with experts; may be empty
   };
   // Rows of a batch in the decode_inputs integers, on the host.
   struct Row {
@@ -67,6 +71,9 @@ class Decoder {
   device::Tensor input(int64_t which, int64_t rows) const;
   void run_layers(int64_t rows, bool is_prompt);
   void run_block(const spec::BlockSpec&, const Layer&, int64_t rows, bool is_prompt);
+  // Both read the norm in h_ and add their result to x; run_experts() overwrites h_.
+  void run_feed_forward(const spec::BlockSpec&, const Layer&, device::Tensor x, bool is_prompt);
+  void run_experts(const spec::MoeSpec&, const Layer&, device::Tensor x, bool is_prompt);
   // Norms, limits and rotates q and k in place.
   void rotate(const spec::BlockSpec&, const Layer&, device::Tensor qkv);
   void run_head(device::Tensor x, device::Tensor logits);
@@ -83,6 +90,7 @@ class Decoder {
   device::Tensor x_, h_, stats_, qkv_, qk_rstd_, o_, up_, act_, workspace_, logits_;
   device::Tensor inputs_;
   device::Tensor rope_table_;
+  std::unique_ptr<DecodeExperts> experts_;
   std::unique_ptr<device::HostBuffer> host_inputs_, host_logits_;
   std::vector<int64_t> lengths_;  // by slot; 0: empty
   int64_t steps_ = 0;

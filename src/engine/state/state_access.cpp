@@ -92,6 +92,13 @@ int64_t elements_of(const spec::ShardSpec& shard) {
   return elements;
 }
 
+void expect_elements(const std::string& name, const spec::ShardSpec& shard,
+                     std::span<const float> values) {
+  if (std::ssize(values) == elements_of(shard)) return;
+  throw base::ConfigError(fmt::format("parameter '{}' has {} elements, but {} values were given",
+                                      name, elements_of(shard), values.size()));
+}
+
 // Returns the intersection of a bucket's elements [offset, offset + elements) and `held`; empty if
 // begin >= end.
 spec::Range common(const spec::Range& held, int64_t offset, int64_t elements) {
@@ -155,13 +162,11 @@ std::vector<float> StateAccess::read_weights(const std::string& name) {
 }
 
 void StateAccess::write_weights(const std::string& name, std::span<const float> values) {
+  if (write_input(name, values)) return;
   buckets_.flush_updates();
   const Located at = locate(name);
   const spec::ShardSpec& shard = at.param.shard;
-  if (static_cast<int64_t>(values.size()) != elements_of(shard)) {
-    throw base::ConfigError(fmt::format("parameter '{}' has {} elements, but {} values were given",
-                                        name, elements_of(shard), values.size()));
-  }
+  expect_elements(name, shard, values);
   buckets_.weights_changed();
   if (at.bucket < 0) return;
   buckets_.before_change(at.bucket);
@@ -181,6 +186,31 @@ void StateAccess::write_weights(const std::string& name, std::span<const float> 
   publish_weights(at.bucket);
   groups_.before_compute();
   compute_.synchronize();
+}
+
+bool StateAccess::write_input(const std::string& name, std::span<const float> values) {
+  for (int layer = 0; layer < static_cast<int>(model_.layers.size()); ++layer) {
+    size_t own = 0;
+    for (const spec::StateTensor& tensor :
+         spec::state_of(model_, layer, plan_.optimizer, plan_.recipe)) {
+      if (!tensor.is_own()) continue;
+      const size_t index = own++;
+      if (!tensor.is_input || name != spec::saved_name(tensor, spec::name_of_layer(model_, layer)))
+        continue;
+      expect_elements(name, tensor.shard, values);
+      if (spec::rank_of_layer(plan_, layer) != pipe_.rank()) return true;
+      const device::Tensor to = state_.own(layer)[index];
+      std::vector<float> part(static_cast<size_t>(to.elements()));
+      for_each_row(tensor.shard,
+                   spec::pieces(tensor.shard, plan_.mesh, groups_.coord(), {0, to.elements()}),
+                   [&](int64_t whole, int64_t held, int64_t n) {
+                     std::copy_n(values.begin() + whole, n, part.begin() + held);
+                   });
+      upload_floats(compute_, {to}, part);
+      return true;
+    }
+  }
+  return false;
 }
 
 std::vector<float> StateAccess::read_grads(const std::string& name) {

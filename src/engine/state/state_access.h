@@ -34,7 +34,7 @@ class StateAccess {
     ExpertGroup& experts;
     Pipe& pipe;
     Buckets& buckets;
-    TrainState& state;          // empty in inference
+    TrainState& state;
     device::Tensor step_state;  // one kernels::StepState
   };
   explicit StateAccess(const Parts&);
@@ -49,6 +49,8 @@ class StateAccess {
   };
   std::vector<ParamInfo> parameters() const;
   std::vector<float> read_weights(const std::string& name);
+  // Also writes an own tensor of a layer that forward passes read, by its name in checkpoints
+  // (spec::saved_name()).
   void write_weights(const std::string& name, std::span<const float> values);
   // Returns gradients of the last step. REQUIRES: no forward has run since, because it may reuse
   // their memory.
@@ -90,6 +92,8 @@ class StateAccess {
   };
 
   void publish_weights(int bucket);
+  // Writes an own tensor that forward passes read. Returns false if there is none of this name.
+  bool write_input(const std::string& name, std::span<const float> values);
   // Returns the fp32 weights that this rank updates, or the parameters in inference.
   optim::FlatFloats own_weights(int bucket) const;
   Located locate(const std::string& name) const;

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "kernels/ops.h"
+#include "spec/facts/facts.h"
 #include "spec/state/state_layout.h"
 
 namespace trireme::engine {
@@ -15,7 +16,10 @@ TrainState::TrainState(const spec::ModelSpec& model, const spec::Plan& plan, con
       groups_(groups),
       tensor_(tensor),
       buckets_(static_cast<size_t>(buckets.size())) {
-  if (plan.inference) return;
+  if (plan.inference) {
+    take_inputs(model, plan, arena);
+    return;
+  }
   for (size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = buckets[static_cast<int>(b)];
     OfBucket& state = buckets_[b];
@@ -46,6 +50,22 @@ TrainState::TrainState(const spec::ModelSpec& model, const spec::Plan& plan, con
       }
       view = state.memory.slice_rows(next, count);
       next += count;
+    }
+  }
+}
+
+void TrainState::take_inputs(const spec::ModelSpec& model, const spec::Plan& plan,
+                             device::Arena& arena) {
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const int layer = order_.key(static_cast<int>(b)).layer;
+    if (order_.of_layer(layer).begin != static_cast<int64_t>(b)) continue;
+    for (const spec::StateTensor& tensor :
+         spec::state_of(model, layer, plan.optimizer, plan.recipe)) {
+      if (!tensor.is_own()) continue;
+      device::Tensor& own = buckets_[b].own.emplace_back();
+      if (!tensor.is_input) continue;
+      own = arena.take(spec::own_state_spec(tensor, plan.mesh));
+      ops::fill(groups_.compute(), {.d = own});
     }
   }
 }

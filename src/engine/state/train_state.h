@@ -21,7 +21,8 @@ namespace trireme::engine {
 class TrainState {
  public:
   // Takes memory for the state of all buckets from `arena` (purpose optim), and sets it to zero on
-  // the compute stream. The references must outlive it. Empty under an inference plan.
+  // the compute stream. The references must outlive it. Under an inference plan there are only the
+  // own tensors that forward passes read, which are no parts.
   TrainState(const spec::ModelSpec&, const spec::Plan&, const Buckets&, DataGroups&, TensorGroup&,
              device::Arena& arena);
 
@@ -36,7 +37,8 @@ class TrainState {
   std::vector<Part> parts(int bucket) const;
   // Returns the elements that this rank holds of an optimizer's tensor, possibly none.
   device::Tensor tensor(int bucket, std::string_view name) const;
-  // Returns the own tensors of layer `layer` of the model, flat, in the order of its list.
+  // Returns the own tensors of layer `layer` of the model, flat, in the order of its list in
+  // training. Those that the plan does not have are empty.
   std::span<const device::Tensor> own(int layer) const;
 
   // ---- fp32 weights of a bucket's updated range
@@ -52,6 +54,8 @@ class TrainState {
   void reduce_own();
 
  private:
+  void take_inputs(const spec::ModelSpec&, const spec::Plan&, device::Arena&);
+
   struct OfBucket {
     std::vector<spec::StateTensor> list;
     optim::ShardWeights weights;

@@ -290,6 +290,11 @@ std::vector<float> streamed_losses(device::Device& device, const spec::ModelSpec
   TRIREME_CHECK(tokens.size() >= 2 && std::ssize(tokens) <= model.max_seq + 1,
                 "{} tokens: must be from 2 to max_seq + 1, max_seq is {}", tokens.size(),
                 model.max_seq);
+  for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
+    const auto state = spec::state_of(model, layer, {}, spec::recipe_from_name("fp32"));
+    TRIREME_CHECK(spec::inference_state(state).empty(), "{} reads own tensors",
+                  spec::name_of_layer(model, layer));
+  }
   return Forward(device, model, tokens, read, options).losses();
 }
 

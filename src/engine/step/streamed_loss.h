@@ -31,7 +31,7 @@ struct StreamedLossOptions {
 // parameter once, from front to back (of the embedding only the rows of the tokens; a tied table a
 // second time for the head). Memory: the larger half of a block (attention or feed-forward), the
 // slots of a block, and windows. REQUIRES: a CPU device; from 2 to model.max_seq + 1 tokens of the
-// vocabulary.
+// vocabulary; no layer reads own tensors (spec::inference_state()), which Hugging Face files lack.
 std::vector<float> streamed_losses(device::Device&, const spec::ModelSpec&,
                                    std::span<const int32_t> tokens, const ReadWeights&,
                                    const StreamedLossOptions& = {});

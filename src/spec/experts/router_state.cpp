@@ -22,6 +22,7 @@ std::vector<StateTensor> router_state(const MoeSpec& moe) {
       own_tensor(router_fill_state, 1, StateReduction::max)};
   if (moe.router.has_bias) {
     all.push_back(own_tensor(router_bias_state, moe.router.experts, StateReduction::none));
+    all.back().is_input = true;
   }
   return all;
 }

@@ -42,12 +42,12 @@ void add_state(const Plan& plan, std::span<const StateTensor> state, const Bucke
     return is_sharded ? elements / state_shards(plan, bucket.view) : elements;
   };
   sum.params += base::bytes_of({{share(plan.zero.params)}, plan.recipe.storage});
+  sum.optim += state_bytes(state, plan, bucket).total;
   if (plan.inference) return;
   const GradSpecs grads = grad_specs(plan, bucket.size());
   sum.grads +=
       base::bytes_of(grads.leaf) + base::bytes_of(grads.round_sum) + base::bytes_of(grads.shard);
   for (const base::TensorSpec& node : grads.nodes) sum.grads += base::bytes_of(node);
-  sum.optim += state_bytes(state, plan, bucket).total;
 }
 
 int64_t step_state_memory() {
@@ -130,7 +130,8 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   std::vector<BucketLayout> buckets;
   for (const StashStage& stage : stages) {
     for (const Facts& layer : stage.layers) {
-      std::vector<StateTensor> state = layer.state;
+      std::vector<StateTensor> state =
+          plan.inference ? inference_state(layer.state) : layer.state;
       for (const ParamView view : views_of(layer.params)) {
         buckets.push_back(bucket_layout(layer.params, plan.mesh, view));
         add_state(plan, state, buckets.back(), sum);

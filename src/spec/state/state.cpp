@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "spec/facts/facts.h"
 
@@ -13,6 +14,13 @@ constexpr std::array<std::string_view, 2> names = {"adamw", "muon"};
 static_assert(names.size() == static_cast<size_t>(OptimizerKind::count));
 
 }  // namespace
+
+std::vector<StateTensor> inference_state(std::span<const StateTensor> state) {
+  std::vector<StateTensor> kept;
+  std::ranges::copy_if(state, std::back_inserter(kept),
+                       [](const StateTensor& tensor) { return tensor.is_input; });
+  return kept;
+}
 
 bool covers(const StateTensor& tensor, const Param& param) {
   switch (tensor.covers) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,11 +47,15 @@ struct StateTensor {
   // An own tensor, which is f32, has a shape, cuts along tp, and a reduction.
   ShardSpec shard = {};
   StateReduction reduction = StateReduction::none;
+  // Forward passes read this own tensor: it also exists under an inference plan.
+  bool is_input = false;
   bool operator==(const StateTensor&) const = default;
 
   bool is_own() const { return covers == StateCover::own; }
 };
 
+// Returns the tensors that exist under an inference plan: own tensors that forward passes read.
+std::vector<StateTensor> inference_state(std::span<const StateTensor>);
 // Does the tensor have elements for this parameter?
 bool covers(const StateTensor&, const Param&);
 // Returns the name of a tensor in checkpoints: "m/blocks.0.norm1.weight"; `owner` is the name of

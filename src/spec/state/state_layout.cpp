@@ -9,8 +9,8 @@
 namespace trireme::spec {
 
 std::vector<StateTensor> state_of(const ModelSpec& model, int layer, const Plan& plan) {
-  if (plan.inference) return {};
-  return state_of(model, layer, plan.optimizer, plan.recipe);
+  std::vector<StateTensor> all = state_of(model, layer, plan.optimizer, plan.recipe);
+  return plan.inference ? inference_state(all) : all;
 }
 
 Range covered_range(const StateTensor& tensor, const BucketLayout& layout) {

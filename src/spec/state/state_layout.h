@@ -12,7 +12,7 @@
 
 namespace trireme::spec {
 
-// Returns the state of a layer of the plan. Empty under an inference plan.
+// Returns the state of a layer of the plan. Under an inference plan that is inference_state().
 std::vector<StateTensor> state_of(const ModelSpec&, int layer, const Plan&);
 
 // Returns the elements of the bucket that the tensor covers. REQUIRES: it is no own tensor.

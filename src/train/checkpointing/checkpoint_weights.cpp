@@ -12,6 +12,8 @@ CheckpointWeights::CheckpointWeights(const ckpt::Generation& generation,
   for (const ckpt::HfParam& param : ckpt::hf_params(dims)) {
     tensors_[param.name] = {saved_weight_name(param.name), base::DType::f32, param.shape};
   }
+  const bool is_imported = generation.manifest().state.contains("imported");
+  if (!is_imported) inputs_ = saved_inputs(spec::make_model(dims));
 }
 
 void CheckpointWeights::read(const std::string& name, const spec::Piece& box,
@@ -21,13 +23,18 @@ void CheckpointWeights::read(const std::string& name, const spec::Piece& box,
   generation_.read({&request, 1});
 }
 
+std::vector<float> CheckpointWeights::whole(const ckpt::TensorInfo& tensor) const {
+  std::vector<float> values(static_cast<size_t>(ckpt::bytes_of(tensor)) / sizeof(float));
+  const ckpt::ReadRequest request{tensor,
+                                  {{std::vector<int64_t>(tensor.shape.size()), tensor.shape, 0}},
+                                  std::as_writable_bytes(std::span(values))};
+  generation_.read({&request, 1});
+  return values;
+}
+
 void CheckpointWeights::read_all(const ckpt::WriteParam& write) const {
-  std::vector<float> values;
-  for (const auto& [name, tensor] : tensors_) {
-    values.resize(static_cast<size_t>(ckpt::bytes_of(tensor)) / sizeof(float));
-    read(name, {std::vector<int64_t>(tensor.shape.size()), tensor.shape, 0}, values);
-    write(name, values);
-  }
+  for (const auto& [name, tensor] : tensors_) write(name, whole(tensor));
+  for (const ckpt::TensorInfo& tensor : inputs_) write(tensor.name, whole(tensor));
 }
 
 }  // namespace trireme::train

@@ -133,6 +133,17 @@ std::vector<ckpt::TensorInfo> saved_tensors(const spec::ModelSpec& model, const 
   return all;
 }
 
+std::vector<ckpt::TensorInfo> saved_inputs(const spec::ModelSpec& model) {
+  std::vector<ckpt::TensorInfo> all;
+  for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
+    for (const spec::StateTensor& tensor : spec::inference_state(
+             spec::state_of(model, layer, {}, spec::recipe_of(spec::Precision::fp32)))) {
+      all.push_back(own_tensor_of(tensor, model, layer));
+    }
+  }
+  return all;
+}
+
 std::vector<ckpt::TensorPieces> saved_pieces(const spec::ModelSpec& model, const spec::Plan& plan,
                                              const spec::Coord& coord) {
   std::vector<ckpt::TensorPieces> all;

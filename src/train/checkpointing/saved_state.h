@@ -22,6 +22,8 @@ std::string saved_weight_name(const std::string& param);
 // Returns all tensors of a checkpoint of this model: those of spec::state_of() for every layer, by
 // parameter. Their names are those of spec::saved_name().
 std::vector<ckpt::TensorInfo> saved_tensors(const spec::ModelSpec&, const spec::Plan&);
+// Returns those of them that are own tensors of layers and inputs of forward passes.
+std::vector<ckpt::TensorInfo> saved_inputs(const spec::ModelSpec&);
 
 // Returns the pieces that the rank at `coord` saves, such that no two ranks save the same: its
 // share along dp of the part that it updates. The first rank along tp saves parameters that are

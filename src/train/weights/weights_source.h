@@ -14,7 +14,9 @@ class WeightsSource {
  public:
   virtual ~WeightsSource() = default;
   virtual const spec::ModelDims& dims() const = 0;
-  // Calls `write` for every parameter. If it throws IoError, some may have been written.
+  // Calls `write` for every parameter, and under its saved name for every own tensor of layers that
+  // forward passes read and that is not zero (spec::inference_state()). If it throws IoError, some
+  // may have been written.
   virtual void read(const ckpt::WriteParam& write) = 0;
 };
 
