@@ -45,10 +45,10 @@ Trial random_trial(Dice& dice, bool is_fused) {
     s.dims.qkv_bias = dice(0, 1) == 0;
     s.dims.qk_norm = dice(0, 1) == 0;
   }
-  if (!is_gpt2 && dice(0, 1) == 0) {
-    s.dims.moe = {.router = {.experts = 2 * dice(2, 8), .chosen = dice(1, 3)},
-                  .ffn = dice(1, 90),
-                  .shared_ffn = dice(0, 1) * dice(1, 50),
+  if (!is_gpt2 && s.dims.layers % 2 == 0) {
+    s.dims.moe = {.router = {.experts = 4 + s.dims.vocab % 9, .chosen = 1 + s.dims.hidden % 3},
+                  .ffn = s.dims.ffn,
+                  .shared_ffn = s.dims.ffn % 2 * 40,
                   .balance = {.aux = 0.01F}};
   }
   s.recipe = is_fused || dice(0, 1) == 0 ? "bf16" : "fp32";
