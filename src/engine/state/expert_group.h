@@ -39,13 +39,15 @@ class ExpertGroup {
   const spec::TrafficTable& traffic() const { return traffic_; }
 
  private:
+  int64_t sent_bytes() const;
+
   device::Stream& compute_;
   int etp_ = 1;
   nn::ExpertBoundary boundary_;
   comm::Communicator* cuts_ = nullptr;       // null: one rank
   std::vector<comm::Communicator*> groups_;  // all of them, each once
   device::Tensor buffer_;
-  int64_t counted_ = 0;
+  int64_t counted_ = 0;  // groups of the mesh may have sent some before this object existed
   spec::TrafficTable traffic_;
 };
 

@@ -33,7 +33,8 @@ const std::string router_bias =
     "dense_layers = 1\n";
 
 struct ExpertsRun {
-  explicit ExpertsRun(const std::string& more = "", const Words& options = {}) {
+  explicit ExpertsRun(const std::string& more = "", const Words& options = {})
+      : has_export(more.empty()) {
     write_tiny(s);
     s.write("tiny.toml", moe_model + more);
     summary = train(options);
@@ -41,17 +42,19 @@ struct ExpertsRun {
   base::Json train(const Words& options) const {
     Words words = {"train", "tiny_run.toml", "--validation.enable", "--validation.samples=5",
                    "--checkpoint.interval=2"};
+    if (!has_export) words.emplace_back("--checkpoint.export_folder=");
     words.insert(words.end(), options.begin(), options.end());
     return trireme_json(s, words);
   }
-  base::Json loss(const std::string& weights) const {
-    return trireme_json(s, {"eval", weights, "--batch", "2"}).at("loss");
+  base::Json loss(const std::string& from) const {
+    return trireme_json(s, {"eval", from, "--batch", "2"}).at("loss");
   }
-  base::Json tokens(const std::string& weights) const {
-    return trireme_json(s, {"generate", weights, "--prompt", "9 bottles", "--tokens", "30"})
+  base::Json tokens(const std::string& from) const {
+    return trireme_json(s, {"generate", from, "--prompt", "9 bottles", "--tokens", "30"})
         .at("tokens");
   }
   Scratch s;
+  bool has_export;  // the model has a Hugging Face form
   base::Json summary;
 };
 
@@ -77,6 +80,9 @@ TEST(ExpertsTest, the_bias_of_routers_is_read_from_checkpoints) {
 
 TEST(ExpertsTest, a_model_without_a_hugging_face_form_is_not_exported) {
   const ExpertsRun run(router_bias);
+  const Outcome trained = trireme(run.s, {"train", "tiny_run.toml", "--overwrite"});
+  EXPECT_EQ(trained.exit_code, 2) << trained.err;
+  EXPECT_NE(trained.err.find("checkpoint.export_folder"), std::string::npos) << trained.err;
   const Outcome outcome = trireme(run.s, {"ckpt", "export", "run", "--out", "exported"});
   EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
   EXPECT_NE(outcome.err.find("sigmoid"), std::string::npos) << outcome.err;
