@@ -70,21 +70,27 @@ class Bench {
     stream_->synchronize();
     return t;
   }
-  // The median time of one call, in seconds.
-  double time(const std::function<void()>& op) {
-    for (int i = 0; i < 2; ++i) op();
-    std::vector<double> times;
-    std::vector<device::Event> events = {stream_->record_timed()};
-    for (int i = 0; i < rounds_; ++i) {
-      op();
-      events.push_back(stream_->record_timed());
+  // The median times of calls, in seconds. They run in turn, so that all see the same clocks.
+  std::vector<double> times(const std::vector<std::function<void()>>& calls) {
+    std::vector<device::Event> events;
+    for (int round = -2; round < rounds_; ++round) {  // the first two are not measured
+      if (round == 0) events.push_back(stream_->record_timed());
+      for (const auto& call : calls) {
+        call();
+        if (round >= 0) events.push_back(stream_->record_timed());
+      }
     }
     stream_->synchronize();
-    for (size_t i = 1; i < events.size(); ++i) {
-      times.push_back(stream_->seconds_between(events[i - 1], events[i]));
+    std::vector<double> medians;
+    for (size_t c = 0; c < calls.size(); ++c) {
+      std::vector<double> all;
+      for (size_t i = c; i + 1 < events.size(); i += calls.size()) {
+        all.push_back(stream_->seconds_between(events[i], events[i + 1]));
+      }
+      std::ranges::sort(all);
+      medians.push_back(all[all.size() / 2]);
     }
-    std::ranges::nth_element(times, times.begin() + rounds_ / 2);
-    return times[static_cast<size_t>(rounds_ / 2)];
+    return medians;
   }
 
  private:
@@ -134,24 +140,24 @@ std::vector<Row> products(Bench& bench, const Options& o) {
     return t.slice_rows(0, 1).reshape({t.shape[1], t.shape[2]});
   };
   const double up_flops = 2.0 * static_cast<double>(R * 2 * F * D), down_flops = up_flops / 2;
-  const double up_dense = bench.time(
-      [&] { ops::gemm(s, {.a = x, .b = first(up_weight), .d = gate_up, .trans_b = true}); });
-  const double down_dense = bench.time(
-      [&] { ops::gemm(s, {.a = act, .b = first(down_weight), .d = y, .trans_b = true}); });
-  const double dx_dense =
-      bench.time([&] { ops::gemm(s, {.a = dgate_up, .b = first(up_weight), .d = x}); });
-  const double dact_dense =
-      bench.time([&] { ops::gemm(s, {.a = y, .b = first(down_weight), .d = act}); });
-  const double up_grad_dense = bench.time([&] {
-    ops::gemm(s, {.a = dgate_up, .b = x, .d = first(up_grad), .trans_a = true, .beta = 1});
-  });
-  const double down_grad_dense = bench.time(
-      [&] { ops::gemm(s, {.a = y, .b = act, .d = first(down_grad), .trans_a = true, .beta = 1}); });
+  using Call = std::function<void()>;
+  const auto product = [&](const Tensor& a, const Tensor& b, const Tensor& d,
+                           bool trans_b) -> Call {
+    return [=, &s] { ops::gemm(s, {.a = a, .b = b, .d = d, .trans_b = trans_b}); };
+  };
+  const auto sum = [&](const Tensor& dy, const Tensor& in, const Tensor& d) -> Call {
+    return [=, &s] { ops::gemm(s, {.a = dy, .b = in, .d = d, .trans_a = true, .beta = 1}); };
+  };
+  const Call up_dense = product(x, first(up_weight), gate_up, true);
+  const Call down_dense = product(act, first(down_weight), y, true);
+  const Call dx_dense = product(dgate_up, first(up_weight), x, false);
+  const Call dact_dense = product(y, first(down_weight), act, false);
+  const Call up_grad_dense = sum(dgate_up, x, first(up_grad));
+  const Call down_grad_dense = sum(y, act, first(down_grad));
   std::vector<Row> rows;
-  const auto add = [&](const std::string& name, double flops, double dense,
-                       const std::function<void()>& op) {
-    rows.push_back(
-        {.name = name, .seconds = bench.time(op), .flops = flops, .dense_seconds = dense});
+  const auto add = [&](const std::string& name, double flops, const Call& dense, const Call& op) {
+    const std::vector<double> times = bench.times({dense, op});
+    rows.push_back({.name = name, .seconds = times[1], .flops = flops, .dense_seconds = times[0]});
   };
   add("grouped_swiglu_forward", up_flops, up_dense, [&] {
     ops::grouped_swiglu_forward(s, {.x = x,
@@ -161,7 +167,9 @@ std::vector<Row> products(Bench& bench, const Options& o) {
                                     .gate_up = gate_up,
                                     .act = act});
   });
-  add("grouped_forward", down_flops, down_dense,
+  add("grouped_forward, up", up_flops, up_dense,
+      [&] { ops::grouped_forward(s, {.x = x, .weight = up_weight, .starts = at, .y = gate_up}); });
+  add("grouped_forward, down", down_flops, down_dense,
       [&] { ops::grouped_forward(s, {.x = act, .weight = down_weight, .starts = at, .y = y}); });
   add("grouped_swiglu_backward", down_flops, dact_dense, [&] {
     ops::grouped_swiglu_backward(s, {.dy = y,
@@ -173,7 +181,10 @@ std::vector<Row> products(Bench& bench, const Options& o) {
                                      .dweight = dweight,
                                      .act = act});
   });
-  add("grouped_backward_input", up_flops, dx_dense, [&] {
+  add("grouped_backward_input, down", down_flops, dact_dense, [&] {
+    ops::grouped_backward_input(s, {.dy = y, .weight = down_weight, .starts = at, .dx = act});
+  });
+  add("grouped_backward_input, up", up_flops, dx_dense, [&] {
     ops::grouped_backward_input(s, {.dy = dgate_up, .weight = up_weight, .starts = at, .dx = x});
   });
   for (const bool adds : {true, false}) {
@@ -203,6 +214,7 @@ std::vector<Row> moves(Bench& bench, const Options& o) {
   const Tensor place = bench.tensor({T, K}, i32), pair = bench.tensor({R}, i32);
   const Tensor counts = bench.tensor({E}, i32), starts = bench.tensor({E + 1}, i32);
   const Tensor row_grads = bench.normal({R}, f32, 1);
+  const Tensor labels = bench.integers(std::vector<int32_t>(static_cast<size_t>(T), 1));
   const Tensor x = bench.normal({T, D}, bf16, 1), y = bench.normal({T, D}, bf16, 1);
   const Tensor rows_of_x = bench.tensor({R, D}, bf16);
   const Tensor end = starts.slice_rows(E, 1);
@@ -211,11 +223,11 @@ std::vector<Row> moves(Bench& bench, const Options& o) {
   constexpr int64_t copied = int64_t{1} << 30;
   const Tensor from = bench.normal({copied / 4}, f32, 1), to = bench.tensor({copied / 4}, f32);
   const double bandwidth =
-      2.0 * static_cast<double>(copied) / bench.time([&] { s.copy_bytes(to, from); });
+      2.0 * static_cast<double>(copied) / bench.times({[&] { s.copy_bytes(to, from); }})[0];
   std::vector<Row> rows;
   const auto add = [&](const std::string& name, double bytes, const std::function<void()>& op) {
     rows.push_back({.name = name,
-                    .seconds = bench.time(op),
+                    .seconds = bench.times({op})[0],
                     .bytes = bytes,
                     .copy_seconds = bytes / bandwidth});
   };
@@ -252,6 +264,7 @@ std::vector<Row> moves(Bench& bench, const Options& o) {
                              .choice = choice,
                              .place = place,
                              .row_grads = row_grads,
+                             .labels = labels,
                              .z_scale = 1e-3F,
                              .dlogits = dlogits});
   });

@@ -44,12 +44,14 @@ Verb verify_verb() {
           "order, recompute, precision), shrinks the model without changing its structure, and\n"
           "trains it for three steps twice: with the ranks of the layout as threads of this\n"
           "process (on a GPU they share it), and with one fp32 rank. It compares samples, loss,\n"
-          "gradient norm, every parameter's gradient and the weights after the steps, and the\n"
-          "bytes on the wire and the memory of every rank with their predictions. It reads only\n"
-          "the configuration and writes no file. Exit code 0: all agree, 1: something differs,\n"
-          "2: the configuration is wrong.\n\nExamples:\n"
+          "gradient norm, every parameter's gradient and the weights after the steps, the choices\n"
+          "and biases of routers, and the bytes on the wire and the memory of every rank with\n"
+          "their predictions. It reads only the configuration and writes no file. Exit code 0:\n"
+          "all agree, 1: something differs, 2: the configuration is wrong.\n\nExamples:\n"
           "  trireme verify configs/kjv.toml\n"
           "  trireme verify configs/kjv.toml --parallelism.data_parallel_shard_degree=4\n"
+          "  trireme verify configs/kjv.toml --model.name=kjv-moe "
+          "--parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=4\n"
           "  trireme verify configs/kjv.toml --parallelism.tensor_parallel_degree=2 "
           "--parallelism.sequence_parallel --training.dtype=bf16 --json",
       .options = {{.name = "--deadline",

@@ -45,6 +45,8 @@ const char* name_of(Channel channel) {
       return " gradients";
     case Channel::expert:
       return " expert";
+    case Channel::expert_rows:
+      return " expert rows";
   }
   return " unknown";
 }

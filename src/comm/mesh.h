@@ -16,7 +16,7 @@
 namespace trireme::comm {
 
 // Different kinds of traffic between the same ranks use separate channels.
-enum class Channel : uint8_t { compute, data, activations, gradients, expert };
+enum class Channel : uint8_t { compute, data, activations, gradients, expert, expert_rows };
 
 // Returns why these sizes are not a mesh of `world` ranks; empty if they are. The expert axes may
 // all be 1 (a model without experts) and are ignored then.

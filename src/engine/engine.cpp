@@ -66,7 +66,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
       groups_(std::make_unique<DataGroups>(plan_, mesh, device, *compute_)),
       tensor_(std::make_unique<TensorGroup>(plan_, mesh, *compute_)),
       context_(std::make_unique<ContextGroup>(plan_, mesh, device, *compute_)),
-      experts_(std::make_unique<ExpertGroup>(model, plan_, mesh, *compute_)),
+      experts_(std::make_unique<ExpertGroup>(model, plan_, mesh, device, *compute_)),
       pipe_(std::make_unique<Pipe>(model, plan_, mesh, device, *compute_)),
       arenas_(std::make_unique<Arenas>(device, predicted_memory())),
       model_(model),
@@ -208,6 +208,7 @@ Engine::Drain::~Drain() {
   };
   engine.pipe_->close();
   if (engine.context_->side() != nullptr) drain(engine.context_->side());
+  if (engine.experts_->side() != nullptr) drain(engine.experts_->side());
   drain(&engine.groups_->stream());
   drain(engine.compute_.get());
 }
@@ -417,6 +418,12 @@ std::optional<double> Engine::transfer_seconds() {
   if (!context_->times().is_on()) return std::nullopt;
   compute_->synchronize();
   return context_->times().seconds(*compute_);
+}
+
+std::optional<double> Engine::row_transfer_seconds() {
+  if (!experts_->times().is_on()) return std::nullopt;
+  compute_->synchronize();
+  return experts_->times().seconds(*compute_);
 }
 
 double Engine::pairs_max_over_mean() const {

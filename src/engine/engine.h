@@ -144,17 +144,25 @@ class Engine {
   // Records the times of the actions of all later steps, which then run uncaptured. Null: stops.
   void watch_actions(ActionTimes*);
   // ---- context parallelism
-  // Measures in all later steps how long compute waits for transfers along cp.
-  void watch_transfers(bool on) { context_->times().set_on(on && context_->ranks() > 1); }
+  // Measures in all later steps how long compute waits for transfers along cp, and for rows along
+  // ep.
+  void watch_transfers(bool on) {
+    context_->times().set_on(on && context_->ranks() > 1);
+    experts_->times().set_on(on && experts_->side() != nullptr);
+  }
   // Returns these seconds of the last step, on this rank; none if they were not measured. Waits for
   // the device.
   std::optional<double> transfer_seconds();
+  std::optional<double> row_transfer_seconds();  // the same for rows along ep
   // Returns the (query, key) pairs of the group along cp with the most of them in each micro-batch
   // of the last step, relative to the mean; 1 if each rank has some heads of all rows.
   double pairs_max_over_mean() const;
   // Returns the statistics of the last step of the routers on this rank, of all ranks that have the
   // same layers. Waits for the device. REQUIRES: a training plan.
   std::vector<RouterUpdate::LayerStats> router_stats() const { return routers_->read(); }
+  bool has_routers() const { return spec::moe_of(model_) != nullptr; }  // on any rank
+  // Sets these statistics to zero. Those of evaluate() are added to them, on this rank only.
+  void clear_router_stats() { routers_->begin_step(); }
   // Are steps replayed from a captured graph?
   bool is_captured() const { return graph_ != nullptr; }
   // Bytes that this rank has sent to others so far. spec::predict_traffic() predicts those of a

@@ -6,22 +6,22 @@
 namespace trireme::nn {
 
 void Block::forward(Pass& pass, int phase) const {
-  TRIREME_CHECK(phase >= 0 && phase < phase_count, "phase {}", phase);
+  TRIREME_CHECK(phase >= 0 && phase < phases(), "phase {}", phase);
   if (phase == attention) {
     attention_.forward(pass);
   } else if (experts_) {
-    experts_->forward(pass);
+    experts_->forward(pass, phase - feed_forward);
   } else {
     has_tiles_ ? tiled_feed_forward_.forward(pass) : feed_forward_.forward(pass);
   }
 }
 
 void Block::backward_input(Pass& pass, int phase) const {
-  TRIREME_CHECK(phase >= 0 && phase < phase_count, "phase {}", phase);
+  TRIREME_CHECK(phase >= 0 && phase < phases(), "phase {}", phase);
   if (phase == attention) {
     attention_.backward_input(pass);
   } else if (experts_) {
-    experts_->backward_input(pass);
+    experts_->backward_input(pass, phase - feed_forward);
   } else {
     has_tiles_ ? tiled_feed_forward_.backward(pass) : feed_forward_.backward_input(pass);
   }

@@ -14,6 +14,7 @@ namespace trireme::nn {
 
 class Block final : public Layer {
  public:
+  // The attention is the first phase. The feed-forward has one, experts have more.
   enum Phase : int { attention, feed_forward, phase_count };
 
   Block(const spec::BlockSpec& spec, const spec::LocalShape& shape, const spec::Backend& backend,
@@ -25,7 +26,9 @@ class Block final : public Layer {
     if (spec.moe) experts_.emplace(spec, shape, backend, boundaries);
   }
 
-  int phases() const override { return phase_count; }
+  int phases() const override {
+    return experts_ ? feed_forward + experts_->phases() : static_cast<int>(phase_count);
+  }
   void forward(Pass&, int phase) const override;
   void backward_input(Pass&, int phase) const override;
   void backward_weight(Pass&) const override;

@@ -75,6 +75,29 @@ struct ExpertBoundary {
   comm::Communicator* etp = nullptr;
   comm::Communicator* tokens = nullptr;
   comm::Communicator* step = nullptr;
+  // The same ranks as `ep`, for rows, which travel on `side`, beside compute. Null: on compute.
+  comm::Communicator* rows = nullptr;
+  device::Stream* side = nullptr;
+  TransferTimes* times = nullptr;
+
+  // Exchanges blocks of rows with the ranks along ep, after all work queued on compute.
+  void start(Pass& pass, Tensor out, ConstTensor in) const {
+    if (side == nullptr || pass.arrival == nullptr) {
+      ep->all_to_all(pass.stream, out, in);
+      return;
+    }
+    // Streams that run inline make the transfer here.
+    times->during(pass.stream, [&] {
+      side->wait(pass.stream.record());
+      rows->all_to_all(*side, out, in);
+    });
+    *pass.arrival = side->record();
+  }
+  // Compute that is queued from here on reads what start() exchanged.
+  void wait(Pass& pass) const {
+    if (side == nullptr || pass.arrival == nullptr) return;
+    times->during(pass.stream, [&] { pass.stream.wait(*pass.arrival); });
+  }
 
   int rank() const { return ep == nullptr ? 0 : ep->rank(); }
   int ranks() const { return ep == nullptr ? 1 : ep->size(); }

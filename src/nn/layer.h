@@ -83,6 +83,9 @@ struct Pass {
   bool writes_in_b = false;  // the same for weight gradients that B computes
   bool recomputing = false;  // recompute dropped slots only, from the kept ones; do not write y
   bool evaluating = false;   // no backward follows: gradients may be skipped
+  // When rows that an earlier phase of this F or B has sent will have arrived. Null: such
+  // transfers are made on `stream`.
+  device::Event* arrival = nullptr;
 
   // The micro-batch: a flat stream of T tokens, cut into sequences. With cp: this rank's tokens,
   // and the offsets of all.

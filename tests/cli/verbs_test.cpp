@@ -255,6 +255,28 @@ TEST(DataTest, clean_reads_files_and_pipes_and_build_reads_what_it_writes) {
   EXPECT_EQ(s.read("p.jsonl"), cleaned);
 }
 
+TEST(VerifyTest, checks_models_with_experts) {
+  const Scratch s;
+  const std::string layout =
+      "verify --model kjv-moe --parallelism.data_parallel_replicate_degree=4 "
+      "--parallelism.expert_parallel_degree=2";
+  const Outcome text = trireme(s, words_of(layout));
+  EXPECT_EQ(text.exit_code, 0) << text.out << text.err;
+  for (const char* part : {"dp 4, ep 2", "4 experts (2 chosen)", "routing", "choices of",
+                           "moe.row_budget = 1.5 runs as", "all checks passed"}) {
+    EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out;
+  }
+  const base::Json json = base::Json::parse(trireme(s, words_of(layout + " --json")).out);
+  EXPECT_EQ(json["ok"], true);
+  EXPECT_EQ(json["ranks"][1]["coord"]["ep"], 1);
+  EXPECT_GT(json["ranks"][1]["bytes"]["counted"]["ep_forward"].get<int64_t>(), 0);
+  const Outcome refused =
+      trireme(s, words_of("verify --model kjv-moe --parallelism.data_parallel_replicate_degree=3 "
+                          "--parallelism.expert_parallel_degree=3"));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.err.find("8 experts do not divide by it"), std::string::npos) << refused.err;
+}
+
 TEST(DoctorTest, lists_the_models_that_other_verbs_accept) {
   const Scratch s;
   const base::Json report = trireme_json(s, {"doctor"});

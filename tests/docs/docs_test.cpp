@@ -278,6 +278,9 @@ const std::vector<Known> known_commands = {
     {"trireme verify configs/kjv.toml --parallelism.context_parallel_degree=2 "
      "--parallelism.context_parallel_kind=ring",
      How::here},
+    {"trireme verify configs/kjv.toml --model.name=kjv-moe "
+     "--parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=4",
+     How::here},
     {"trireme verify configs/kjv.toml", How::here},
     {"trireme verify configs/kjv.toml --parallelism.data_parallel_shard_degree=4", How::here},
     {"trireme verify configs/kjv.toml --parallelism.tensor_parallel_degree=2 "
@@ -650,8 +653,10 @@ TEST(DocsTest, stated_errors_of_the_planner_are_true) {
   const std::string cluster = validate("published_runs.jsonl");
   EXPECT_EQ(error_of(cluster, "dense, 16 bits"), "276 runs 5.4 %");
   EXPECT_NE(page.find("| dense, 16 bits: 276 | 5.4 % |"), std::string::npos);
-  EXPECT_EQ(error_of(cluster, "all"), "410 runs 8.0 %");
-  EXPECT_NE(page.find("| all: 410 (MoE, fp8, fp4 too) | 8.0 % |"), std::string::npos);
+  EXPECT_EQ(error_of(cluster, "with experts"), "71 runs 21.8 %");
+  EXPECT_NE(page.find("| with experts, force-balanced: 71 | 21.8 % |"), std::string::npos);
+  EXPECT_EQ(error_of(cluster, "all"), "417 runs 8.2 %");
+  EXPECT_NE(page.find("| all: 417 (MoE, fp8, fp4 too) | 8.2 % |"), std::string::npos);
   EXPECT_NE(cluster.find("memory   2.5 % of 53  all"), std::string::npos);
   EXPECT_NE(page.find("| memory: 53 | 2.5 % |"), std::string::npos);
   EXPECT_EQ(error_of(validate("published_runs_single_node.jsonl"), "all"), "700 runs 8.2 %");

@@ -127,6 +127,17 @@ void expect_same_tokens(train::WeightsSource& weights, uint64_t seed, int64_t* a
   }
 }
 
+TEST(DecoderTest, norms_of_all_heads_and_limits_give_the_same_tokens) {
+  int64_t compared = 0;
+  for (const spec::ModelDims& dims : {tiny_whole_norm(), tiny_clipped()}) {
+    for (const uint64_t seed : {2, 3, 4}) {
+      RandomWeights random(dims, seed);
+      expect_same_tokens(random, seed, &compared);
+    }
+  }
+  EXPECT_GT(compared, 60);
+}
+
 TEST(DecoderTest, greedy_tokens_are_those_without_a_cache) {
   int64_t compared = 0;
   for (const char* family : hf_families) {

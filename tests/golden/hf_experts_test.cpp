@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <map>
 
 #include "base/text/json.h"
 #include "ckpt/hf/hf_weights.h"
@@ -49,76 +50,108 @@ class NextTokens final : public engine::MicrobatchSource {
   std::vector<int32_t> ids_;
 };
 
-double relative_error(std::span<const float> found, std::span<const double> wanted, double scale) {
+double relative_error(std::span<const float> found, std::span<const double> wanted) {
   double difference = 0, size = 0;
   for (size_t i = 0; i < wanted.size(); ++i) {
-    const double d = static_cast<double>(found[i]) / scale - wanted[i];
+    const double d = static_cast<double>(found[i]) - wanted[i];
     difference += d * d;
     size += wanted[i] * wanted[i];
   }
   return std::sqrt(difference / size);
 }
 
+struct ExpertsRun {
+  double mean_loss = 0;
+  std::map<std::string, std::vector<float>> grads;  // of the mean loss
+  std::vector<double> counts;                       // [layers with experts, experts]
+};
+
+spec::ModelDims golden_dims(const std::string& model, const ckpt::SafetensorsFile& golden) {
+  spec::ModelDims dims =
+      golden.metadata().contains("model")
+          ? config::dims_from_json(base::Json::parse(golden.metadata().at("model")), model)
+          : config::model_from_file(experts_folder(model).string(), {});
+  dims.moe->balance = {};  // the golden loss is that of the tokens
+  return dims;
+}
+
+void write_golden_weights(const std::string& model, const spec::ModelDims& dims,
+                          const ckpt::SafetensorsFile& golden, engine::Engine& engine) {
+  if (!golden.metadata().contains("model")) {
+    ckpt::import_hf(experts_folder(model), dims,
+                    [&](const std::string& name, std::span<const float> values) {
+                      engine.write_weights(name, values);
+                    });
+    return;
+  }
+  for (const auto& [name, view] : golden.tensors()) {
+    if (!name.starts_with("weight.")) continue;
+    engine.write_weights(name.substr(7), golden_values<float>(golden, name));
+  }
+  const std::vector<float> bias = golden_values<float>(golden, "bias");
+  for (const auto& range : engine.state()) {
+    if (range.tensor.name == spec::router_bias_state) engine.write_state(range, bias);
+  }
+}
+
+ExpertsRun run_experts(const std::string& model, const spec::ModelDims& dims,
+                       const ckpt::SafetensorsFile& golden) {
+  Rig rig({.dims = dims, .sequences = golden_sequences, .seq_len = golden_length, .threads = 2});
+  write_golden_weights(model, dims, golden, rig.engine);
+  NextTokens batch(golden_values<int32_t>(golden, "input_ids"));
+  rig.engine.accumulate(batch);
+  ExpertsRun run;
+  constexpr auto tokens = static_cast<float>(golden_sequences * (golden_length - 1));
+  for (const auto& param : rig.engine.parameters()) {
+    run.grads[param.name] = rig.engine.read_grads(param.name);
+    for (float& value : run.grads[param.name]) value /= tokens;
+  }
+  rig.engine.apply(1e-3);
+  run.mean_loss = rig.engine.report().mean_loss;
+  for (const auto& layer : rig.engine.router_stats()) {
+    for (int64_t e = 0; e < layer.at.experts; ++e) {
+      run.counts.push_back(static_cast<double>(layer.stats[static_cast<size_t>(e)]));
+    }
+  }
+  return run;
+}
+
 class HfExpertsTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(HfExpertsTest, loss_gradients_and_choices_are_those_of_transformers) {
-  const std::string model = GetParam();
-  const auto golden = ckpt::SafetensorsFile::open(experts_folder(model) / "golden.safetensors");
-  const bool is_module = model == "deepseek_moe";
-  spec::ModelDims dims =
-      is_module ? config::dims_from_json(base::Json::parse(golden.metadata().at("model")), model)
-                : config::model_from_file(experts_folder(model).string(), {});
-  ASSERT_TRUE(dims.moe);
-  dims.moe->balance = {};  // the golden loss is that of the tokens
-  RigOptions options{
-      .dims = dims, .sequences = golden_sequences, .seq_len = golden_length, .threads = 2};
-  Rig rig(options);
-  if (is_module) {
-    for (const auto& [name, view] : golden.tensors()) {
-      if (!name.starts_with("weight.")) continue;
-      rig.engine.write_weights(name.substr(7), golden_values<float>(golden, name));
-    }
-    const std::vector<float> bias = golden_values<float>(golden, "bias");
-    int biases = 0;
-    for (const auto& range : rig.engine.state()) {
-      if (range.tensor.name != spec::router_bias_state) continue;
-      rig.engine.write_state(range, bias);
-      ++biases;
-    }
-    EXPECT_EQ(biases, 1);
-  } else {
-    ckpt::import_hf(experts_folder(model), dims,
-                    [&](const std::string& name, std::span<const float> values) {
-                      rig.engine.write_weights(name, values);
-                    });
-  }
-  NextTokens batch(golden_values<int32_t>(golden, "input_ids"));
-  rig.engine.accumulate(batch);
-  const double tokens = golden_sequences * (golden_length - 1);
-  size_t compared = 0;
-  for (const auto& param : rig.engine.parameters()) {
-    const std::vector<double> wanted = golden_values<double>(golden, "grad." + param.name);
-    const std::vector<float> found = rig.engine.read_grads(param.name);
-    ASSERT_EQ(found.size(), wanted.size()) << param.name;
-    EXPECT_LE(relative_error(found, wanted, tokens), 1e-4) << param.name;
-    ++compared;
-  }
-  size_t grads = 0;
-  for (const auto& [name, view] : golden.tensors()) grads += name.starts_with("grad.") ? 1 : 0;
-  EXPECT_EQ(compared, grads);
-
-  rig.engine.apply(1e-3);
+  const auto golden =
+      ckpt::SafetensorsFile::open(experts_folder(GetParam()) / "golden.safetensors");
+  const ExpertsRun run = run_experts(GetParam(), golden_dims(GetParam(), golden), golden);
   const double loss = golden_values<double>(golden, "mean_loss").front();
-  EXPECT_NEAR(rig.engine.report().mean_loss, loss, 1e-6 * loss);
-  const std::vector<double> counts = golden_values<double>(golden, "counts");
-  const auto stats = rig.engine.router_stats();
-  const auto experts = static_cast<size_t>(dims.moe->router.experts);
-  ASSERT_EQ(stats.size() * experts, counts.size());
-  for (size_t layer = 0; layer < stats.size(); ++layer) {
-    for (size_t e = 0; e < experts; ++e) {
-      EXPECT_EQ(static_cast<double>(stats[layer].stats[e]), counts[layer * experts + e])
-          << "expert " << e << " of layer " << stats[layer].layer;
-    }
+  EXPECT_NEAR(run.mean_loss, loss, 1e-6 * loss);
+  EXPECT_EQ(run.counts, golden_values<double>(golden, "counts"));
+  size_t compared = 0;
+  for (const auto& [name, view] : golden.tensors()) {
+    if (!name.starts_with("grad.")) continue;
+    ++compared;
+    const std::vector<double> wanted = golden_values<double>(golden, name);
+    const auto found = run.grads.find(name.substr(5));
+    ASSERT_TRUE(found != run.grads.end() && found->second.size() == wanted.size()) << name;
+    EXPECT_LE(relative_error(found->second, wanted), 1e-4) << name;
+  }
+  EXPECT_EQ(compared, run.grads.size());
+}
+
+// Settings that change the function change loss or gradients by far more than these bounds.
+TEST_P(HfExpertsTest, wrong_settings_are_found) {
+  const auto golden =
+      ckpt::SafetensorsFile::open(experts_folder(GetParam()) / "golden.safetensors");
+  const std::vector<double> wanted = golden_values<double>(golden, "grad.embedding.tokens");
+  const spec::ModelDims right = golden_dims(GetParam(), golden);
+  std::vector<spec::ModelDims> wrong(4, right);
+  wrong[0].moe->router.renormalizes = !right.moe->router.renormalizes;
+  wrong[1].moe->router.chosen -= 1;
+  wrong[2].moe->router.scale *= 1.01F;
+  wrong[3].clip_qkv = right.clip_qkv > 0 ? 0 : 0.1F;
+  if (right.qk_norm && !right.qk_norm_whole) wrong.pop_back();  // has no limits
+  for (size_t i = 0; i < wrong.size(); ++i) {
+    const ExpertsRun run = run_experts(GetParam(), wrong[i], golden);
+    EXPECT_GT(relative_error(run.grads.at("embedding.tokens"), wanted), 1e-3) << i;
   }
 }
 

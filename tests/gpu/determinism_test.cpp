@@ -30,7 +30,7 @@ Trial long_trial(const std::string& recipe) {
 
 TEST_F(DeterminismTest, fifty_steps_repeat_their_bits_captured_or_not) {
   std::vector<Trial> trials;
-  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_qwen3()}) {
+  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_qwen3(), tiny_shared_moe()}) {
     for (const char* recipe : {"fp32", "bf16"}) {
       trials.push_back({.dims = dims, .recipe = recipe, .microbatches = 2});
     }
@@ -49,7 +49,8 @@ TEST_F(DeterminismTest, fifty_steps_repeat_their_bits_captured_or_not) {
 
 TEST_F(DeterminismTest, recompute_changes_no_bit) {
   std::vector<Trial> trials;
-  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3(), medium_llama()}) {
+  for (const spec::ModelDims& dims :
+       {tiny_gpt2(), tiny_llama(), tiny_qwen3(), tiny_moe(), medium_llama(), medium_moe()}) {
     for (const char* recipe : {"fp32", "bf16"}) {
       trials.push_back({.dims = dims,
                         .recipe = recipe,

@@ -141,6 +141,17 @@ spec::ModelDims medium_llama() {
           .tied_head = false};
 }
 
+spec::ModelDims medium_moe() {
+  spec::ModelDims dims = medium_llama();
+  dims.name = "medium-moe";
+  dims.moe = {.router = {.experts = 8, .chosen = 2, .renormalizes = true},
+              .ffn = 384,
+              .shared_ffn = 128,
+              .balance = {.aux = 0.01F, .z = 0.001F}};
+  dims.dense_layers = 1;
+  return dims;
+}
+
 spec::ModelDims model_file(const std::string& name) {
   return config::model_from_file(name,
                                  {std::filesystem::path(TRIREME_SOURCE_DIR) / "configs/models"});

@@ -71,6 +71,7 @@ class PackedSource final : public engine::MicrobatchSource {
 
 // Sizes for which cuDNN computes attention, with grouped queries: heads of 64.
 spec::ModelDims medium_llama();
+spec::ModelDims medium_moe();  // the same with experts
 // Reads a file of configs/models.
 spec::ModelDims model_file(const std::string& name);
 

@@ -83,7 +83,8 @@ void expect_bf16(Trial trial) {
 }
 
 TEST_F(GradientTest, tiny_models_in_fp32) {
-  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3()}) {
+  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3(), tiny_whole_norm(),
+                                      tiny_clipped(), tiny_moe(), tiny_shared_moe()}) {
     for (const int64_t seq_len : {13, 1}) {
       expect_fp32({.dims = dims, .sequences = 3, .seq_len = seq_len});
     }

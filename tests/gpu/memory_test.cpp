@@ -45,6 +45,12 @@ Trial random_trial(Dice& dice, bool is_fused) {
     s.dims.qkv_bias = dice(0, 1) == 0;
     s.dims.qk_norm = dice(0, 1) == 0;
   }
+  if (!is_gpt2 && s.dims.layers % 2 == 0) {
+    s.dims.moe = {.router = {.experts = 4 + s.dims.vocab % 9, .chosen = 1 + s.dims.hidden % 3},
+                  .ffn = s.dims.ffn,
+                  .shared_ffn = s.dims.ffn % 2 * 40,
+                  .balance = {.aux = 0.01F}};
+  }
   s.recipe = is_fused || dice(0, 1) == 0 ? "bf16" : "fp32";
   s.grad = dice(0, 3) == 0 ? base::DType::bf16 : base::DType::f32;
   s.recompute = static_cast<Recompute>(dice(0, 2));

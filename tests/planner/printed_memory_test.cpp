@@ -16,11 +16,11 @@ namespace {
 
 spec::Plan plan_of_train(const Job& job, const Layout& l, const std::string& model) {
   const config::TemporaryFolder folder;
-  const config::Config config =
-      config::load(folder.write("plan.toml", config::config_text(workload_of(job), l, {model, ""})),
-                   {.overrides = {"--training.dataset_path=tokens.bin"},
-                    .model_folders = {source_root() / "configs" / "models"},
-                    .world = static_cast<int>(l.ranks())});
+  const config::Config config = config::load(
+      folder.write("plan.toml", config::config_text(workload_of(job), l, {model, ""})),
+      {.overrides = {"--training.dataset_path=tokens.bin", "--checkpoint.export_folder="},
+       .model_folders = {source_root() / "configs" / "models"},
+       .world = static_cast<int>(l.ranks())});
   return spec::solve_or_throw(spec::make_model(config.dims), config::workload_of(config),
                               config::layout_of(config),
                               spec::cuda_backend(config.system.determinism == "l1"));
@@ -61,7 +61,7 @@ TEST(PrintedMemory, of_layouts_with_experts_equals_that_of_train_to_the_byte) {
   int parallel = 0;
   for (int i = 0; i < count; ++i) {
     const auto* const model =
-        dice.of<const char*>({"kjv-moe", "olmoe-8l", "olmoe-1b-7b", "mixtral-2l", "qwen3-30b-a3b"});
+        dice.of<const char*>({"kjv-moe", "olmoe-1b-7b", "mixtral-2l", "qwen3-30b-a3b"});
     Job job = job_of(model, 1, 256);
     Layout l = spec::any_layout(dice, spec::sizes_of(job.model), job.seq_len);
     // Not every random layout has ranks that experts fit on.
@@ -89,8 +89,8 @@ TEST(PrintedMemory, of_all_layouts_of_an_answer_equals_that_of_train) {
   int shown = 0, rejected = 0;
   for (const Question& q :
        {Question{"llama-8b", "h100", 16, 64, 4096}, Question{"gpt2-1.5b", "a100-40gb", 8, 32, 1024},
-        Question{"llama3-70b", "h100", 64, 128, 4096},
-        Question{"llama3-70b", "h200", 8, 16, 4096}, Question{"olmoe-1b-7b", "h100", 8, 64, 4096},
+        Question{"llama3-70b", "h100", 64, 128, 4096}, Question{"llama3-70b", "h200", 8, 16, 4096},
+        Question{"olmoe-1b-7b", "h100", 8, 64, 4096},
         Question{"qwen3-30b-a3b", "h100", 16, 64, 4096}}) {
     const spec::Machine machine = shipped_machine(q.machine);
     const Job job = job_of(q.model, q.batch, q.seq_len);

@@ -188,6 +188,19 @@ TEST(ExpertsTest, dense_gradients_have_the_same_bits_for_every_ep) {
   }
 }
 
+// 8 tokens with 2 experts each on a rank, half of 8 experts on each of two ranks: a block has room
+// for 16 rows of 32 floats. In forward half of the counts (8), of the weights (32) and of the rows
+// (32) goes to the other rank, and as many rows come back; in backward half of the gradients of
+// rows goes out, and half of those of rows and weights comes back.
+TEST(ExpertsTest, bytes_along_ep_by_hand) {
+  const Layout layout = on_ranks(of_model(softmax_moe()), {2, 1, 0, 1, 1, 2, 1});
+  const spec::ModelSpec model = spec::make_model(layout.dims);
+  const spec::TrafficTable sent = spec::predict_traffic(model, plan_of(layout, model), {});
+  const int64_t layers = 2, microbatches = 4, f32 = 4, rows = 16 * 32 * f32, weights = 16 * f32;
+  EXPECT_EQ(sent.ep_forward, layers * microbatches * (4 * f32 + weights + 2 * rows));
+  EXPECT_EQ(sent.ep_backward, layers * microbatches * (rows + weights + rows));
+}
+
 // Muon updates matrices of all layers, AdamW the experts.
 TEST(ExpertsTest, muon) {
   Layout layout = of_model(shared_moe());

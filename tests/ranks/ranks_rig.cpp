@@ -17,6 +17,7 @@ namespace {
 
 constexpr int64_t short_seq_len = 24;  // allows all slices of cp = 2, 3 and 4
 constexpr double deadline_seconds = 60;
+constexpr double enough_rows = 64;  // of experts, for any routing
 
 // The micro-batches of one rank, by their index in the global batch.
 class ShareOfStep final : public engine::MicrobatchSource {
@@ -86,6 +87,16 @@ void train(RankRig& rig, const std::string& what, int steps, Results* results) {
   EXPECT_FALSE(rig.engine.report().was_skipped) << what;
 }
 
+// Returns a random layout of at most 8 ranks.
+spec::Layout small_layout(spec::LayoutDice& dice, const spec::ModelDims& dims) {
+  constexpr int64_t max_thread_ranks = 8;
+  while (true) {
+    const spec::Layout layout =
+        spec::any_layout(dice, spec::sizes_of(spec::make_model(dims)), short_seq_len);
+    if (layout.ranks() <= max_thread_ranks) return layout;
+  }
+}
+
 }  // namespace
 
 int ranks_of(const Layout& l) { return l.pp * l.dp * l.zero * l.cp * l.tp; }
@@ -136,6 +147,8 @@ spec::Plan plan_of(const Layout& l, const spec::ModelSpec& model) {
                             .context_slices = l.context_slices,
                             .ulysses = l.ulysses,
                             .row_budget = l.row_budget,
+                            .overflow = l.overflow,
+                            .expert_capacity = l.expert_capacity,
                             .schedule = *schedule::kind_from_name(l.schedule),
                             .chunks = l.chunks,
                             .first_layers = l.cut,
@@ -220,17 +233,34 @@ void train_settled(const spec::ModelDims& dims, const spec::Layout& layout, bool
 
 void train_random_layouts(uint64_t seed, int count, bool on_gpu) {
   SCOPED_TRACE(seed);
-  constexpr int64_t max_ranks = 8;
   spec::LayoutDice dice(seed);
   for (int i = 0; i < count; ++i) {
     spec::ModelDims dims = dice.either() ? tiny_llama() : tiny_gpt2();
     dims.layers = 4;
     dims.heads = 4;
     dims.max_seq = short_seq_len;
-    spec::Layout layout;
-    do {
-      layout = spec::any_layout(dice, spec::sizes_of(spec::make_model(dims)), short_seq_len);
-    } while (layout.ranks() > max_ranks);
+    train_settled(dims, small_layout(dice, dims), on_gpu);
+  }
+}
+
+void train_random_experts(uint64_t seed, int count, bool on_gpu) {
+  SCOPED_TRACE(seed);
+  spec::LayoutDice dice(seed);
+  for (int i = 0; i < count; ++i) {
+    spec::ModelDims dims = dice.either() ? tiny_moe() : tiny_shared_moe();
+    dims.layers = 4;
+    dims.max_seq = short_seq_len;
+    dims.expert_step = dims.ffn > 0 ? dice.of<int>({1, 2}) : 1;
+    spec::MoeSpec& moe = *dims.moe;
+    moe.router.experts = 8;
+    moe.router.chosen = dice.of<int64_t>({1, 2, 3, 4});
+    moe.shared_ffn = dice.of<int64_t>({0, 8, 16});
+    moe.balance.scope =
+        static_cast<spec::AuxScope>(dice.below(static_cast<size_t>(spec::AuxScope::count)));
+    moe.balance.aux = dice.of<float>({0, 0.01F});
+    moe.balance.z = dice.of<float>({0, 0.001F});
+    spec::Layout layout = small_layout(dice, dims);
+    if (layout.overflow == spec::Overflow::strict) layout.row_budget = enough_rows;
     train_settled(dims, layout, on_gpu);
   }
 }

@@ -28,6 +28,8 @@ struct Layout {
   int ulysses = 0;
   int ep = 1, etp = 1;
   double row_budget = 64;  // more than any routing needs
+  spec::Overflow overflow = spec::Overflow::strict;
+  double expert_capacity = 0;
   int pp = 1;
   std::string schedule = "1f1b";
   int chunks = 0;
@@ -83,6 +85,9 @@ void run_rank(const Layout&, comm::Communicator& world, device::Device&,
 void train_settled(const spec::ModelDims&, const spec::Layout&, bool on_gpu);
 // Does so for `count` random layouts of both families, of at most 8 ranks.
 void train_random_layouts(uint64_t seed, int count, bool on_gpu);
+// The same for models with experts: routers, scopes of the auxiliary loss, shared experts and dense
+// blocks of all kinds; row budgets that no step exceeds, or that drop pairs.
+void train_random_experts(uint64_t seed, int count, bool on_gpu);
 
 // Returns the SHA-256 of the weights after `steps`. Expects the same hash and the predicted memory,
 // ledger and bytes sent on every rank.

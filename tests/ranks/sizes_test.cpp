@@ -181,7 +181,7 @@ TEST(SizesTest, zero_sends_half_of_each_gradient_and_of_each_parameter) {
       EXPECT_EQ(sent.reduce_grads, reductions * half);
       EXPECT_EQ(sent.gather_params, gathers * half);
       EXPECT_EQ(sent.gather_grads, 0);
-      EXPECT_EQ(sent.step_sums, 104);
+      EXPECT_EQ(sent.step_sums, spec::step_sums_bytes);
     });
   };
   expect(1, 1, 1);

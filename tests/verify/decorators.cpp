@@ -138,6 +138,11 @@ train::VerifyHooks with_kernels(int rank, const kernels::Kernels& table) {
   return hooks;
 }
 
+train::VerifyHooks with_tile(int64_t tile, train::VerifyHooks hooks) {
+  hooks.backend = [tile](spec::Backend& backend) { backend.expert_tile = tile; };
+  return hooks;
+}
+
 train::VerifyHooks with_batches(int rank, Change change) {
   return with_source(rank, [change](device::Device&, Source inner) -> Source {
     return std::make_unique<Changed>(std::move(inner), change);

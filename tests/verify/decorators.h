@@ -30,6 +30,9 @@ train::VerifyHooks with_order(std::string name, std::function<int(int rank)> key
 // Gives rank `rank` (-1: every rank) this table.
 train::VerifyHooks with_kernels(int rank, const kernels::Kernels& table);
 
+// Groups of an expert's rows start at multiples of `tile` rows, on all ranks.
+train::VerifyHooks with_tile(int64_t tile, train::VerifyHooks hooks);
+
 // Applies `change`, which receives the number of the call, to batches of rank `rank` (-1: of every
 // rank).
 using Change = std::function<void(int call, const engine::HostMicrobatch&)>;

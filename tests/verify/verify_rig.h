@@ -57,6 +57,8 @@ struct SmallJob {
   spec::ContextSlices slices = spec::ContextSlices::zigzag;
   int ulysses = 0;  // 0: the default of the kind
   int64_t seq_len = 8, sequences = 1;
+  int ep = 1, etp = 1;
+  double expert_capacity = 0;
 };
 
 inline train::VerifyJob job_of(const SmallJob& s) {
@@ -68,11 +70,14 @@ inline train::VerifyJob job_of(const SmallJob& s) {
                 .pp = s.pp,
                 .dp_replicate = s.dp,
                 .dp_shard = s.zero,
+                .ep = s.ep,
+                .etp = s.etp,
                 .zero_stage = s.stage,
                 .sequence_parallel = s.sequence_parallel,
                 .context_kind = s.kind,
                 .context_slices = s.slices,
                 .ulysses = s.ulysses,
+                .expert_capacity = s.expert_capacity,
                 .schedule = *schedule::kind_from_name(s.schedule),
                 .chunks = s.chunks,
                 .first_layers = s.cut,

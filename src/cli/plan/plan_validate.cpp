@@ -46,22 +46,27 @@ std::vector<PublishedRun> read_runs(const Args& args) {
   return plan::published_runs(config::read_text(file), find, file);
 }
 
-// Returns a summary per source, then one of dense models in 16 bits, and one of all runs.
+// Returns a summary per source, then one of models with experts, one of dense models in 16 bits, and
+// one of all runs.
 std::vector<ErrorSummary> summaries(const std::vector<Validated>& rows) {
   std::map<std::string, std::vector<Validated>> sources;
-  std::vector<Validated> dense;
+  std::vector<Validated> dense, experts;
   for (const Validated& row : rows) {
     sources[row.run->source].push_back(row);
     if (plan::is_dense_16(*row.run)) dense.push_back(row);
+    if (plan::has_experts(row.run->job)) experts.push_back(row);
   }
   std::vector<ErrorSummary> all;
   for (const auto& [source, own] : sources) all.push_back(plan::summary_of(own, source));
+  all.push_back(plan::summary_of(experts, "with experts"));
   all.push_back(plan::summary_of(dense, "dense, 16 bits"));
   all.push_back(plan::summary_of(rows, "all"));
   return all;
 }
 
+// Returns a line, or nothing if there are no such runs.
 std::string summary_text(const ErrorSummary& s) {
+  if (s.timed + s.weighed == 0) return {};
   std::string text =
       fmt::format("{:5} runs  {:6.1f} %  bias {:+6.1f} %", s.timed, 100 * s.time, 100 * s.bias);
   text += s.weighed > 0 ? fmt::format("  memory {:5.1f} % of {}", 100 * s.memory, s.weighed)
@@ -76,8 +81,9 @@ Json summary_json(const std::vector<ErrorSummary>& all) {
   };
   Json json = one(all.back());
   json["dense_16"] = one(all[all.size() - 2]);
+  json["experts"] = one(all[all.size() - 3]);
   json["by_source"] = Json::array();
-  for (size_t i = 0; i + 2 < all.size(); ++i) json["by_source"].push_back(one(all[i]));
+  for (size_t i = 0; i + 3 < all.size(); ++i) json["by_source"].push_back(one(all[i]));
   return json;
 }
 

@@ -13,12 +13,13 @@ using spec::Axis;
 using spec::TrafficTable;
 
 ExpertGroup::ExpertGroup(const spec::ModelSpec& model, const spec::Plan& plan, comm::Mesh* mesh,
-                         device::Stream& compute)
+                         device::Device& device, device::Stream& compute)
     : compute_(compute), etp_(plan.mesh[Axis::etp]) {
   if (mesh == nullptr || spec::moe_of(model) == nullptr) return;
-  const auto along = [&](const std::vector<Axis>& axes) -> comm::Communicator* {
+  const auto along = [&](const std::vector<Axis>& axes,
+                         comm::Channel channel = comm::Channel::expert) -> comm::Communicator* {
     if (spec::ranks_along(plan.mesh, axes) == 1) return nullptr;
-    comm::Communicator* group = &mesh->along(axes, comm::Channel::expert);
+    comm::Communicator* group = &mesh->along(axes, channel);
     // Axes with the same ranks share a group.
     if (std::ranges::find(groups_, group) == groups_.end()) groups_.push_back(group);
     return group;
@@ -28,6 +29,12 @@ ExpertGroup::ExpertGroup(const spec::ModelSpec& model, const spec::Plan& plan, c
   cuts_ = along({Axis::ep, Axis::etp});
   boundary_.tokens = along(spec::token_axes(plan));
   if (spec::sums_loads_of_step(model)) boundary_.step = along(spec::step_axes(plan));
+  if (boundary_.ep != nullptr) {
+    boundary_.rows = along({Axis::ep}, comm::Channel::expert_rows);
+    side_ = device.make_stream("ep");
+    boundary_.side = side_.get();
+    boundary_.times = &times_;
+  }
   counted_ = sent_bytes();
 }
 

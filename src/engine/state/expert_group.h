@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // ExpertGroup: the ranks along ep and etp, which share the experts of this rank's layers, and the
-// ranks over which layers sum the loads of experts (nn::ExpertBoundary). Collectives run on the
-// compute stream.
+// ranks over which layers sum the loads of experts (nn::ExpertBoundary). Rows travel along ep
+// beside the compute stream; other collectives run on it.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -19,9 +20,13 @@ namespace trireme::engine {
 class ExpertGroup {
  public:
   // `mesh` null: one rank. Collective over the world. REQUIRES: the mesh is the plan's.
-  ExpertGroup(const spec::ModelSpec&, const spec::Plan&, comm::Mesh*, device::Stream& compute);
+  ExpertGroup(const spec::ModelSpec&, const spec::Plan&, comm::Mesh*, device::Device&,
+              device::Stream& compute);
 
   const nn::ExpertBoundary& boundary() const { return boundary_; }
+  nn::TransferTimes& times() { return times_; }
+  // The stream of rows; null: there is none.
+  device::Stream* side() { return side_.get(); }
   // The ranks that hold different parts of the same experts' parameters: along ep, then etp.
   int ranks() const { return cuts_ == nullptr ? 1 : cuts_->size(); }
   // Returns the coordinate, along ep and etp, of one of these ranks; the other axes are `own`'s.
@@ -46,6 +51,9 @@ class ExpertGroup {
   nn::ExpertBoundary boundary_;
   comm::Communicator* cuts_ = nullptr;       // null: one rank
   std::vector<comm::Communicator*> groups_;  // all of them, each once
+  // Its queued work uses groups of the mesh, which outlives this object.
+  std::unique_ptr<device::Stream> side_;
+  nn::TransferTimes times_;
   device::Tensor buffer_;
   int64_t counted_ = 0;  // groups of the mesh may have sent some before this object existed
   spec::TrafficTable traffic_;

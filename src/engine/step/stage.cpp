@@ -105,7 +105,7 @@ void Stage::end(const Progress& progress) {
   }
 }
 
-void Stage::run_step(const Step& step, const Progress& progress) {
+void Stage::run_step(const Step& step, Progress& progress) {
   const Task& task = progress.task;
   const bool is_bucket_step = step.kind == Kind::gather || step.kind == Kind::release ||
                               step.kind == Kind::zero || step.kind == Kind::reduce;
@@ -196,7 +196,7 @@ void Stage::finish(const Step& step, int microbatch) {
   }
 }
 
-nn::Pass Stage::make_pass(const Progress& progress, int layer, nn::Stash& stash, bool is_backward) {
+nn::Pass Stage::make_pass(Progress& progress, int layer, nn::Stash& stash, bool is_backward) {
   const Task& task = progress.task;
   nn::Pass pass{
       .stream = shared_.compute,
@@ -209,6 +209,7 @@ nn::Pass Stage::make_pass(const Progress& progress, int layer, nn::Stash& stash,
       .writes = task.writes,
       .writes_in_b = task.begins,
       .evaluating = task.evaluates,
+      .arrival = &progress.arrival,
       .tokens = task.batch.tokens,
       .labels = task.batch.labels,
       .positions = task.batch.positions,

@@ -76,6 +76,7 @@ class Stage {
     size_t at = 0;
     Task task;
     nn::StepSink& sink;
+    device::Event arrival;  // of rows that a phase has sent (nn::Pass)
     Progress(Walk w, const std::vector<Step>& s, const Task& t, nn::StepSink& to)
         : walk(w), steps(&s), task(t), sink(to) {}
   };
@@ -92,10 +93,10 @@ class Stage {
 
   const std::vector<Step>& script_for(Walk, const Task&);
   void end(const Progress&);
-  void run_step(const Step&, const Progress&);
+  void run_step(const Step&, Progress&);
   void run_bucket_step(const Step&, const Task&);
   void finish(const Step&, int microbatch);  // ends slots after a layer's last step of a kind
-  nn::Pass make_pass(const Progress&, int layer, nn::Stash&, bool is_backward);
+  nn::Pass make_pass(Progress&, int layer, nn::Stash&, bool is_backward);
   int first_bucket(int layer) const {
     return static_cast<int>(shared_.buckets.of_layer(first_layer_ + layer).begin);
   }

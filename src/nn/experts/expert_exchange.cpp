@@ -54,18 +54,21 @@ void ExpertExchange::route(Pass& pass, Tensor counts, Tensor stats, Tensor fill)
                      .starts = stash[BlockSlot::starts]});
 }
 
-void ExpertExchange::dispatch(Pass& pass, ConstTensor x, int64_t divisor, Tensor rows) const {
-  const ConstTensor pair = pass.stash[BlockSlot::pair];
-  if (rows_.is_local()) {
-    ops::gather_pairs(
-        pass.stream,
-        {.x = x, .source = pair, .divisor = divisor, .end = end_of(pass, rows_), .d = rows});
-    return;
-  }
+void ExpertExchange::gather_local(Pass& pass, ConstTensor x, int64_t divisor, Tensor rows) const {
+  ops::gather_pairs(pass.stream, {.x = x,
+                                  .source = pass.stash[BlockSlot::pair],
+                                  .divisor = divisor,
+                                  .end = end_of(pass, rows_),
+                                  .place = divisor > 1 ? pass.stash[BlockSlot::place] : Tensor{},
+                                  .d = rows});
+}
+
+void ExpertExchange::dispatch(Pass& pass, ConstTensor x, Tensor rows) const {
+  if (rows_.is_local()) return gather_local(pass, x, 1, rows);
   const device::Arena::Mark mark(pass.scratch);
-  const auto take = [&](int64_t n) { return pass.scratch.take({{n, x.cols()}, x.dtype}); };
+  const auto take = [&](int64_t n) { return pass.scratch.take({{n, 1}, x.dtype}); };
   const Tensor send = take(rows_.sent);
-  ops::gather_pairs(pass.stream, {.x = x, .source = pair, .divisor = divisor, .d = send});
+  ops::gather_pairs(pass.stream, {.x = x, .source = pass.stash[BlockSlot::pair], .d = send});
   Tensor all = send;
   if (ranks_.ep != nullptr) {
     all = take(rows_.sent);
@@ -81,9 +84,55 @@ void ExpertExchange::dispatch(Pass& pass, ConstTensor x, int64_t divisor, Tensor
       {.x = all, .source = pass.stash[BlockSlot::source], .end = end_of(pass, rows_), .d = rows});
 }
 
+void ExpertExchange::send(Pass& pass, ConstTensor x) const {
+  if (rows_.is_local()) return;
+  const Tensor outgoing = pass.stash[BlockSlot::outgoing];
+  ops::gather_pairs(
+      pass.stream,
+      {.x = x, .source = pass.stash[BlockSlot::pair], .divisor = rows_.chosen, .d = outgoing});
+  if (ranks_.ep != nullptr) ranks_.start(pass, pass.stash[BlockSlot::incoming], outgoing);
+}
+
+void ExpertExchange::receive(Pass& pass, ConstTensor x, Tensor rows) const {
+  if (rows_.is_local()) return gather_local(pass, x, rows_.chosen, rows);
+  Tensor all = pass.stash[BlockSlot::outgoing];
+  if (ranks_.ep != nullptr) {
+    ranks_.wait(pass);
+    all = pass.stash[BlockSlot::incoming];
+  }
+  const device::Arena::Mark mark(pass.scratch);
+  if (ranks_.etp != nullptr) {
+    const Tensor own = all;
+    all = pass.scratch.take({{rows_.gathered, own.cols()}, own.dtype});
+    ranks_.etp->all_gather(pass.stream, all, own);
+  }
+  ops::gather_pairs(
+      pass.stream,
+      {.x = all, .source = pass.stash[BlockSlot::source], .end = end_of(pass, rows_), .d = rows});
+}
+
+void ExpertExchange::answer(Pass& pass, Tensor rows) const {
+  if (rows_.is_local()) return;
+  const Tensor answers = pass.stash[BlockSlot::answers];
+  const device::Arena::Mark mark(pass.scratch);
+  const Tensor all = ranks_.etp == nullptr
+                         ? answers
+                         : pass.scratch.take({{rows_.gathered, rows.cols()}, rows.dtype});
+  ops::gather_pairs(pass.stream, {.x = rows, .source = pass.stash[BlockSlot::arranged], .d = all});
+  if (ranks_.etp != nullptr) ranks_.etp->reduce_scatter(pass.stream, answers, all);
+  if (ranks_.ep != nullptr) ranks_.start(pass, pass.stash[BlockSlot::returned], answers);
+}
+
+Tensor ExpertExchange::returned(Pass& pass, Tensor rows) const {
+  if (rows_.is_local()) return rows;
+  if (ranks_.ep == nullptr) return pass.stash[BlockSlot::answers];
+  ranks_.wait(pass);
+  return pass.stash[BlockSlot::returned];
+}
+
 Tensor ExpertExchange::give_back(Pass& pass, Tensor rows) const {
   if (rows_.is_local()) return rows;
-  const auto take = [&](int64_t n) { return pass.scratch.take({{n, rows.cols()}, rows.dtype}); };
+  const auto take = [&](int64_t n) { return pass.scratch.take({{n, 1}, rows.dtype}); };
   const Tensor returned = take(rows_.sent);
   const device::Arena::Mark mark(pass.scratch);
   const Tensor all = take(rows_.gathered);

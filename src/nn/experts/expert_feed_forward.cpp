@@ -51,9 +51,8 @@ void ExpertFeedForward::route(Pass& pass) const {
   const Tensor weights = pass.scratch.take({{rows_.tokens, rows_.chosen}, DType::f32});
   const Tensor counts = pass.scratch.take({{rows_.experts}, DType::i32});
   const bool decides = pass.fills(BlockSlot::choice);
-  const bool is_counted = decides && !pass.evaluating;
-  const Tensor stats = is_counted ? state(pass, spec::router_stats_state) : Tensor{};
-  const Tensor load = is_counted && stats ? stash[BlockSlot::load] : Tensor{};
+  const Tensor stats = decides ? state(pass, spec::router_stats_state) : Tensor{};
+  const Tensor load = stats && !pass.evaluating ? stash[BlockSlot::load] : Tensor{};
   const bool is_global = moe().balance.scope == spec::AuxScope::global;
   ops::router_forward(pass.stream, {.rule = moe().router,
                                     .logits = stash[BlockSlot::logits],
@@ -67,7 +66,7 @@ void ExpertFeedForward::route(Pass& pass) const {
                                     .sequence_rows = sequence_rows()});
   if (load) sum_load(pass, stats);
   exchange_.route(pass, counts, stats, stats ? state(pass, spec::router_fill_state) : Tensor{});
-  exchange_.dispatch(pass, weights.reshape({rows_.pairs(), 1}), 1,
+  exchange_.dispatch(pass, weights.reshape({rows_.pairs(), 1}),
                      stash[BlockSlot::row_weight].reshape({rows_.grouped, 1}));
 }
 
@@ -96,8 +95,22 @@ Tensor ExpertFeedForward::shared_result(Pass& pass) const {
   return result;
 }
 
-void ExpertFeedForward::forward(Pass& pass) const {
+void ExpertFeedForward::forward(Pass& pass, int phase) const {
   const device::Range range(pass.stream, "experts");
+  const device::Arena::Mark mark(pass.scratch);
+  if (exchange_.is_local()) {
+    dispatch_forward(pass);
+    combine_forward(pass, experts_forward(pass));
+  } else if (phase == dispatch) {
+    dispatch_forward(pass);
+  } else if (phase == experts) {
+    experts_forward(pass);
+  } else {
+    combine_forward(pass, {});
+  }
+}
+
+void ExpertFeedForward::dispatch_forward(Pass& pass) const {
   Stash& stash = pass.stash;
   if (pass.fills(BlockSlot::h2)) {
     ops::norm_forward(pass.stream, {.kind = spec_.norm,
@@ -116,8 +129,13 @@ void ExpertFeedForward::forward(Pass& pass) const {
                           .y = stash[BlockSlot::logits]});
   }
   if (pass.fills(BlockSlot::place)) route(pass);
+  if (pass.fills(BlockSlot::x_rows)) exchange_.send(pass, h2);
+}
+
+Tensor ExpertFeedForward::experts_forward(Pass& pass) const {
+  Stash& stash = pass.stash;
   if (pass.fills(BlockSlot::x_rows)) {
-    exchange_.dispatch(pass, h2, rows_.chosen, stash[BlockSlot::x_rows]);
+    exchange_.receive(pass, stash[BlockSlot::h2], stash[BlockSlot::x_rows]);
   }
   if (pass.fills(BlockSlot::up)) {
     ops::grouped_swiglu_forward(pass.stream, {.x = stash[BlockSlot::x_rows],
@@ -134,24 +152,28 @@ void ExpertFeedForward::forward(Pass& pass) const {
                                       .act = stash[BlockSlot::act],
                                       .rows = rows_.expected()});
   }
-  const device::Arena::Mark mark(pass.scratch);
-  Tensor returned;
-  if (!pass.recomputing) {
-    const Tensor rows = pass.scratch.take({{rows_.grouped, spec_.width}, h2.dtype});
-    ops::grouped_forward(pass.stream, {.x = stash[BlockSlot::act],
-                                       .weight = at(pass.params, BlockParam::down_weight),
-                                       .starts = stash[BlockSlot::starts],
-                                       .y = rows,
-                                       .rows = rows_.expected()});
-    returned = exchange_.give_back(pass, rows);
-  }
+  if (pass.recomputing) return {};
+  const Tensor rows =
+      pass.scratch.take({{rows_.grouped, spec_.width}, stash[BlockSlot::act].dtype});
+  ops::grouped_forward(pass.stream, {.x = stash[BlockSlot::act],
+                                     .weight = at(pass.params, BlockParam::down_weight),
+                                     .starts = stash[BlockSlot::starts],
+                                     .y = rows,
+                                     .rows = rows_.expected()});
+  exchange_.answer(pass, rows);
+  return rows;
+}
+
+void ExpertFeedForward::combine_forward(Pass& pass, Tensor rows) const {
+  Stash& stash = pass.stash;
   const bool has_shared = moe().shared_ffn > 0;
   if (has_shared) shared_up(pass);
   if (pass.recomputing) return;
-  ops::sum_pairs(pass.stream, {.rows = returned,
+  const Tensor of_shared = has_shared ? shared_result(pass) : Tensor{};
+  ops::sum_pairs(pass.stream, {.rows = exchange_.returned(pass, rows),
                                .place = stash[BlockSlot::place],
                                .residual = stash[BlockSlot::x2],
-                               .other = has_shared ? shared_result(pass) : Tensor{},
+                               .other = of_shared,
                                .y = pass.y});
 }
 
@@ -203,14 +225,29 @@ void ExpertFeedForward::router_backward(Pass& pass, ConstTensor row_grads) const
        .dlogits = stash[BlockSlot::dlogits]});
 }
 
-void ExpertFeedForward::backward_input(Pass& pass) const {
+void ExpertFeedForward::backward_input(Pass& pass, int phase) const {
   const device::Range range(pass.stream, "experts backward");
-  Stash& stash = pass.stash;
-  const bool has_shared = moe().shared_ffn > 0;
-  if (has_shared) shared_backward(pass);
-  exchange_.dispatch(pass, pass.dy, rows_.chosen, stash[BlockSlot::dy_rows]);
-
   const device::Arena::Mark mark(pass.scratch);
+  if (exchange_.is_local()) {
+    combine_backward(pass);
+    dispatch_backward(pass, experts_backward(pass));
+  } else if (phase == combine) {
+    combine_backward(pass);
+  } else if (phase == experts) {
+    experts_backward(pass);
+  } else {
+    dispatch_backward(pass, {});
+  }
+}
+
+void ExpertFeedForward::combine_backward(Pass& pass) const {
+  exchange_.send(pass, pass.dy);
+  if (moe().shared_ffn > 0) shared_backward(pass);
+}
+
+Tensor ExpertFeedForward::experts_backward(Pass& pass) const {
+  Stash& stash = pass.stash;
+  exchange_.receive(pass, pass.dy, stash[BlockSlot::dy_rows]);
   const Tensor dweight = pass.scratch.take({{rows_.grouped}, DType::f32});
   ops::grouped_swiglu_backward(pass.stream, {.dy = stash[BlockSlot::dy_rows],
                                              .weight = at(pass.params, BlockParam::down_weight),
@@ -228,8 +265,13 @@ void ExpertFeedForward::backward_input(Pass& pass) const {
                                             .starts = stash[BlockSlot::starts],
                                             .dx = drows,
                                             .rows = rows_.expected()});
-  const Tensor returned = exchange_.give_back(pass, drows);
-  const Tensor of_shared = has_shared ? shared_input_gradient(pass) : Tensor{};
+  exchange_.answer(pass, drows);
+  return drows;
+}
+
+void ExpertFeedForward::dispatch_backward(Pass& pass, Tensor drows) const {
+  Stash& stash = pass.stash;
+  const Tensor of_shared = moe().shared_ffn > 0 ? shared_input_gradient(pass) : Tensor{};
   const base::TensorSpec stream{{rows_.tokens, spec_.width}, pass.dy.dtype};
   const Tensor of_router = pass.scratch.take(stream);
   linear_backward_input(pass, {.dy = stash[BlockSlot::dlogits],
@@ -238,14 +280,14 @@ void ExpertFeedForward::backward_input(Pass& pass) const {
                                .epilogue = kernels::AddTerms{},
                                .swiglu = {}});
   const Tensor dh2 = pass.scratch.take(stream);
-  ops::sum_pairs(pass.stream, {.rows = returned,
+  ops::sum_pairs(pass.stream, {.rows = exchange_.returned(pass, drows),
                                .place = stash[BlockSlot::place],
                                .residual = of_router,
                                .other = of_shared,
                                .y = dh2});
   norm_backward(pass, dh2);
   if (const Tensor x_rows = pass.recomputed_in_b(BlockSlot::x_rows)) {
-    exchange_.dispatch(pass, stash[BlockSlot::h2], rows_.chosen, x_rows);
+    exchange_.receive(pass, stash[BlockSlot::h2], x_rows);
   }
 }
 
@@ -268,7 +310,7 @@ void ExpertFeedForward::norm_backward(Pass& pass, Tensor dh2) const {
 
 void ExpertFeedForward::backward_weight(Pass& pass) const {
   Stash& stash = pass.stash;
-  const auto experts = [&](BlockSlot dy, BlockSlot x, BlockParam weight) {
+  const auto grouped_product = [&](BlockSlot dy, BlockSlot x, BlockParam weight) {
     ops::grouped_backward_weight(pass.stream, {.dy = stash[dy],
                                                .x = stash[x],
                                                .starts = stash[BlockSlot::starts],
@@ -276,8 +318,8 @@ void ExpertFeedForward::backward_weight(Pass& pass) const {
                                                .adds = !pass.writes,
                                                .rows = rows_.expected()});
   };
-  experts(BlockSlot::dy_rows, BlockSlot::act, BlockParam::down_weight);
-  experts(BlockSlot::dup, BlockSlot::x_rows, BlockParam::up_weight);
+  grouped_product(BlockSlot::dy_rows, BlockSlot::act, BlockParam::down_weight);
+  grouped_product(BlockSlot::dup, BlockSlot::x_rows, BlockParam::up_weight);
   const auto product = [&](ConstTensor dy, ConstTensor x, BlockParam weight) {
     linear_backward_weight(pass, {.dy = dy,
                                   .x = x,

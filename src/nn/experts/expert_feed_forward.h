@@ -14,11 +14,22 @@ class ExpertFeedForward final : public BlockPart {
   ExpertFeedForward(const spec::BlockSpec& spec, const spec::LocalShape& shape,
                     const spec::Backend& backend, const Boundaries& boundaries);
 
-  void forward(Pass&) const;
-  void backward_input(Pass&) const;
+  // The phases of F, in this order, and of B, in the reverse one. On one rank along ep and etp
+  // they are one, because rows stay in scratch.
+  enum Phase : int { dispatch, experts, combine, phase_count };
+  int phases() const { return exchange_.is_local() ? 1 : phase_count; }
+  void forward(Pass&, int phase) const;
+  void backward_input(Pass&, int phase) const;
   void backward_weight(Pass&) const;
 
  private:
+  void dispatch_forward(Pass&) const;
+  // Return the results of the rank's experts, which are in scratch.
+  Tensor experts_forward(Pass&) const;
+  void combine_forward(Pass&, Tensor rows) const;
+  void combine_backward(Pass&) const;
+  Tensor experts_backward(Pass&) const;
+  void dispatch_backward(Pass&, Tensor drows) const;
   const spec::MoeSpec& moe() const { return *spec_.moe; }
   // Returns an own tensor of the layer, or an empty one.
   Tensor state(const Pass&, const char* name) const;

@@ -45,8 +45,8 @@ int64_t dense_layers_of(const Json& json) {
   return static_cast<int64_t>(found->size());
 }
 
-// Returns the sizes of a Qwen2-MoE, which the engine cannot train: its shared experts have a gate
-// of their own, which is left out. Absent keys have the defaults of transformers.
+// Returns the sizes of a Qwen2-MoE, which the engine cannot train: its shared experts have a
+// gate, which is left out. Absent keys have the defaults of transformers.
 spec::ModelDims qwen2_moe_dims(const Json& json, const std::string& name) {
   Json plain = json;
   plain["model_type"] = "qwen2";

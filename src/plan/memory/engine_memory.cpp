@@ -4,11 +4,10 @@
 #include <algorithm>
 #include <bit>
 
-#include "plan/search/confirm.h"
+#include "plan/memory/rank_layers.h"
 #include "schedule/lives.h"
 #include "spec/context/context_traffic.h"
 #include "spec/experts/expert_traffic.h"
-#include "spec/memory/grad_places.h"
 #include "spec/memory/predict.h"
 #include "spec/memory/stash_frames.h"
 #include "spec/parallel/data_parallel.h"
@@ -24,51 +23,6 @@ using spec::Pool;
 
 // A pass is one micro-batch on one stage. Longer schedules take too long to lay out completely.
 constexpr int64_t max_placed_passes = int64_t{1} << 11;
-
-const LayerStash& stash_of(const LayerCost& cost, const RankLives& rank) {
-  return rank.is_merged ? cost.merged_stash : cost.split_stash;
-}
-
-// Elements of a layer's dense bucket, padded for the ranks that sum it.
-int64_t bucket_of(const LayerCost& cost, const Layout& l) {
-  return spec::padded_elements(cost.elements, int64_t{l.data_ranks()} * l.cp);
-}
-
-// Returns the buckets of a layer: the dense one, then that of its experts. They have no entries.
-std::vector<spec::BucketLayout> buckets_of(const LayerCost& cost, const Layout& l) {
-  std::vector<spec::BucketLayout> buckets(1);
-  buckets.front().elements = bucket_of(cost, l);
-  buckets.front().matrices = cost.matrix_elements;
-  if (cost.expert_elements > 0) {
-    const spec::ExpertSizes sizes = spec::expert_sizes(l).value();
-    spec::BucketLayout experts;
-    experts.view = spec::ParamView::expert;
-    experts.elements =
-        spec::padded_elements(cost.expert_elements, int64_t{sizes.edp} * sizes.ezero);
-    buckets.push_back(experts);
-  }
-  return buckets;
-}
-
-// Calls visit(cost) for every layer of the rank, in order.
-template <typename Visit>
-void for_each_layer(const LayerCosts& costs, const RankLives& rank, Visit visit) {
-  if (rank.has_embedding) visit(costs.embedding);
-  for (int64_t i = 0; i < rank.blocks + rank.dense; ++i) {
-    const bool is_dense = !rank.is_dense.empty() && rank.is_dense[static_cast<size_t>(i)];
-    visit(is_dense ? costs.dense_block : costs.block);
-  }
-  if (rank.has_head) visit(costs.head);
-}
-
-std::vector<spec::BucketLayout> buckets_of(const LayerCosts& costs, const RankLives& rank,
-                                           const Layout& l) {
-  std::vector<spec::BucketLayout> buckets;
-  for_each_layer(costs, rank, [&](const LayerCost& cost) {
-    for (spec::BucketLayout& bucket : buckets_of(cost, l)) buckets.push_back(std::move(bucket));
-  });
-  return buckets;
-}
 
 // Returns the index of the first block with, or without, experts.
 int layer_of_block(const spec::ModelSpec& model, bool has_moe) {
@@ -126,62 +80,6 @@ void add_stash(const LayerCosts& costs, const RankLives& rank, MemoryTable& sum)
   }
   sum.stash_recompute = one_layer(&LayerStash::recompute_forward);
   if (rank.runs_pairs) sum.stash_recompute += one_layer(&LayerStash::recompute_backward);
-}
-
-// Returns the frame sizes of a stage.
-spec::StageStash frames_of(const LayerCosts& costs, const RankLives& rank, const StageBlocks& cut,
-                           int number) {
-  const LayerStash& block = stash_of(costs.block, rank);
-  const LayerStash& dense_block = stash_of(costs.dense_block, rank);
-  const LayerStash& head = stash_of(costs.head, rank);
-  const auto dense = static_cast<int64_t>(cut.dense_of(number));
-  const int64_t blocks = static_cast<int64_t>(cut.of(number)) - dense;
-  const bool is_first = number == 0, is_last = number + 1 == cut.stages;
-  const int64_t x = block.frame_bytes[spec::index_of(Pool::inputs)];
-  const int64_t dy = block.frame_bytes[spec::index_of(Pool::gradients)];
-  const int64_t inner = blocks + dense + (is_first ? 1 : 0) + (is_last ? 1 : 0) - 1;
-  spec::StageStash stage;
-  for (const Pool pool : {Pool::f_to_b, Pool::f_to_w, Pool::b_to_w}) {
-    const size_t at = spec::index_of(pool);
-    stage.frame_bytes[at] = blocks * block.frame_bytes[at] + dense * dense_block.frame_bytes[at] +
-                            (is_last ? head.frame_bytes[at] : 0);
-  }
-  stage.frame_bytes[spec::index_of(Pool::f_to_b)] += inner * x;
-  if (!rank.is_merged) stage.frame_bytes[spec::index_of(Pool::b_to_w)] += inner * dy;
-  stage.frame_bytes[spec::index_of(Pool::inputs)] = is_first ? 0 : x;
-  stage.frame_bytes[spec::index_of(Pool::gradients)] = is_last ? 0 : dy;
-  return stage;
-}
-
-// Returns the bytes of gradients that are stored in the stash. The plan has one micro-batch and one
-// stage, and gradients lie there as far as they fit.
-int64_t grads_in_stash(const spec::Plan& plan, const LayerCosts& costs, const RankLives& rank,
-                       const Layout& l) {
-  const std::vector<spec::BucketLayout> buckets = buckets_of(costs, rank, l);
-  spec::StageStash stage;
-  for_each_layer(costs, rank, [&stage](const LayerCost& cost) {
-    const LayerStash& layer = cost.merged_stash;
-    const bool is_first = stage.layer_at.empty();
-    stage.layer_at.push_back(stage.frame_bytes);
-    for (const Pool pool : {Pool::f_to_b, Pool::f_to_w}) {
-      const size_t at = spec::index_of(pool);
-      stage.frame_bytes[at] += layer.frame_bytes[at];
-    }
-    // The input of a layer is in the frame too, except that of the stage's first layer.
-    if (!is_first) {
-      stage.frame_bytes[spec::index_of(Pool::f_to_b)] +=
-          layer.frame_bytes[spec::index_of(Pool::inputs)];
-    }
-  });
-  spec::StashLayout stash;
-  stash.is_merged = rank.is_merged;
-  stash.stages.push_back(std::move(stage));
-  const auto places = spec::grad_places(plan, stash, buckets);
-  int64_t bytes = 0;
-  for (size_t i = 0; i < places.size(); ++i) {
-    if (places[i]) bytes += base::bytes_of(spec::grad_specs(plan, buckets[i].size()).leaf);
-  }
-  return bytes;
 }
 
 }  // namespace
@@ -278,7 +176,7 @@ MemoryTable EngineMemory::memory_of(const Layout& l, const LayerCosts& costs, co
     if (count == 0) return 0;
     const bool is_muon = l.optimizer == spec::OptimizerKind::muon && block.muon_bytes > 0;
     const int64_t momentum =
-        is_muon ? base::bytes_of({{bucket_of(block, l)}, base::DType::f32}) : 0;
+        is_muon ? base::bytes_of({{dense_elements(block, l)}, base::DType::f32}) : 0;
     return std::max(block.scratch_bytes, is_muon ? block.muon_bytes + momentum : 0);
   };
   sum.scratch =

@@ -14,7 +14,7 @@ struct StageBlocks {
   bool is_even = false;
   // The first stage has `first` blocks, each later one `later` as long as enough are left.
   double first = 0, later = 0;
-  // Of a model that has blocks with and without experts: which blocks are without, and, for a
+  // A model that has blocks with and without experts: which blocks are without, and, for a
   // balanced cut, the blocks in front of each stage. Otherwise empty.
   std::vector<bool> is_dense = {};
   std::vector<double> starts = {};

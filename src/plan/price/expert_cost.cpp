@@ -27,6 +27,20 @@ bool is_grouped_product(OpKind kind) {
   }
 }
 
+bool is_row_op(OpKind kind) {
+  switch (kind) {
+    case OpKind::router_forward:
+    case OpKind::router_backward:
+    case OpKind::route_rows:
+    case OpKind::arrange_rows:
+    case OpKind::gather_pairs:
+    case OpKind::sum_pairs:
+      return true;
+    default:
+      return false;
+  }
+}
+
 double busiest_share(const Job& job, const spec::MoeSpec& moe, int ep) {
   return std::clamp(job.expert_imbalance, 1.0, spec::largest_row_budget(moe, ep));
 }

@@ -18,6 +18,10 @@ namespace trireme::plan {
 // Is this one product for each expert of the rank?
 bool is_grouped_product(spec::OpKind);
 
+// Does the op move rows to and from experts, or choose their places? Every program has kernels for
+// that alone, so that a stack's factor on bytes does not apply.
+bool is_row_op(spec::OpKind);
+
 // Returns the rows that the busiest rank along ep computes, relative to the mean: the job's
 // expert_imbalance, at most what the router can send to one rank.
 double busiest_share(const Job&, const spec::MoeSpec&, int ep);

@@ -23,7 +23,7 @@ double quantizing_seconds(const Pricing& p, const OpCost& op) {
   return streaming_seconds(p.machine.processor, 4 * elements);
 }
 
-// Returns the bytes of the activation of experts as an operation of its own, which other programs
+// Returns the bytes of the activation of experts as a separate operation, which other programs
 // have, and which the engine's products include.
 double activation_bytes(const OpCost& op) {
   const double elements = static_cast<double>(op.m) * static_cast<double>(op.n);
@@ -51,7 +51,8 @@ double op_seconds(const Pricing& p, const OpCost& op) {
                grouped_seconds(p.job, p.machine, backend_of(p.job, p.stack), *p.moe, p.key, op) +
            quantizing_seconds(p, op);
   }
-  return streaming_seconds(p.machine.processor, static_cast<double>(op.bytes) * p.streaming);
+  const double factor = is_row_op(op.kind) ? 1 : p.streaming;
+  return streaming_seconds(p.machine.processor, static_cast<double>(op.bytes) * factor);
 }
 
 bool is_attention_backward(OpKind kind) {

@@ -72,6 +72,10 @@ Job job_of_sample(const spec::BrokenSample& sample) {
   Job job;
   job.model = spec::make_model(spec::sample_dims(sample));
   job.seq_len = sample.work.seq_len;
+  for (spec::LayerSpec& layer : job.model.layers) {
+    auto* block = std::get_if<spec::BlockSpec>(&layer);
+    if (block != nullptr) block->qk_norm = block->qk_norm_whole = sample.whole_qk_norm;
+  }
   if (sample.experts > 0) job = with_experts(job, sample.experts, 1, spec::sample_expert_ffn);
   return job;
 }

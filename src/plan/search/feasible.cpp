@@ -131,6 +131,17 @@ std::string why_empty(const Job& job, const SearchOptions& options) {
         "may be {}",
         n, layers, fmt::join(some_tps, " or "), fmt::join(degrees.pps, ", "));
   }
+  if (const spec::MoeSpec* moe = spec::moe_of(job.model); moe != nullptr) {
+    Values eps;
+    for (const int64_t ep : divisors(moe->router.experts, n)) {
+      if (n % ep == 0) eps.push_back(ep);
+    }
+    if (allowed(eps, options.space.ep).empty()) {
+      return fmt::format("ep must divide {} and {} experts: {} are allowed, found {}",
+                         base::count_text(n, "GPU"), moe->router.experts, fmt::join(eps, ", "),
+                         fmt::join(options.space.ep, ", "));
+    }
+  }
   const Values steps = batch_steps(degrees.dps, options.space.micro_batch);
   if (const int64_t near = nearest_batch(job.global_batch, steps); near != job.global_batch) {
     return fmt::format(

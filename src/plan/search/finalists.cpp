@@ -139,8 +139,9 @@ bool Finalists::is_allowed(const Layout& l) const {
   if (l.cp > 1 && !is_in(space.context_kinds, l.context_kind)) return false;
   if (l.tp > 1 && !is_in(space.sequence_parallel, l.sequence_parallel ? 1 : 0)) return false;
   return is_in(space.tp, l.tp) && is_in(space.cp, l.cp) && is_in(space.pp, l.pp) &&
-         is_in(space.ep, l.ep) && is_in(space.micro_batch, l.micro_batch) &&
-         is_in(space.recompute, l.recompute) && is_in(space.precision, l.precision);
+         is_in(space.ep, l.ep) && is_in(space.etp, l.etp) &&
+         is_in(space.micro_batch, l.micro_batch) && is_in(space.recompute, l.recompute) &&
+         is_in(space.precision, l.precision);
 }
 
 Choice Finalists::choice() const {

@@ -103,7 +103,7 @@ class Search {
       } else if (found.smallest) {
         result_.rejected.push_back(
             {tp, cp, pp, ep, {}, found.min_bytes - room_, found.smallest->layout});
-      } else {
+      } else if (!is_repeated(tp, cp, pp, found.rule)) {
         result_.rejected.push_back({tp, cp, pp, ep, found.rule, 0, {}});
       }
       if (found.smallest &&
@@ -126,6 +126,13 @@ class Search {
   static bool is_better(const Candidate& a, const Candidate& b) {
     if (a.price.seconds != b.price.seconds) return a.price.seconds < b.price.seconds;
     return a.price.bytes < b.price.bytes;
+  }
+
+  // Returns whether the family with a smaller ep was rejected by the same rule.
+  bool is_repeated(int tp, int cp, int pp, const std::string& rule) const {
+    if (result_.rejected.empty()) return false;
+    const Rejected& last = result_.rejected.back();
+    return last.tp == tp && last.cp == cp && last.pp == pp && last.reason == rule;
   }
 
   static bool covers(const Candidate& a, const Candidate& b) {

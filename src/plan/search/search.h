@@ -58,7 +58,8 @@ struct Candidate {
   Price price;
 };
 
-// A family of layouts with these degrees, none of which is possible.
+// A family of layouts with these degrees, none of which is possible. A rule that rejects a family
+// with every ep is listed once, with the smallest.
 struct Rejected {
   int tp = 1, cp = 1, pp = 1, ep = 1;
   std::string reason;  // the broken rule, or the missing memory

@@ -40,7 +40,7 @@ Band band_of(const Job& job, const spec::Machine& machine, const Stack& stack, c
     const double share = busiest_share(job, *spec::moe_of(job.model), l.ep);
     if (stack.is_engine() && share > l.row_budget) {
       band.warnings.push_back(
-          fmt::format("the busiest rank's {:.3g} times the mean of rows exceed the row budget of "
+          fmt::format("the busiest rank has {:.3g} times the mean of rows, above the row budget of "
                       "{:.3g}: give --row-budget {:.3g}",
                       share, l.row_budget, share));
     }

@@ -44,6 +44,11 @@ TEST(Band, questions_unlike_the_compared_runs_widen_it_with_a_warning) {
   wider(job, "tp=8 fp8", 64, "fp8");
   wider(job, "tp=8", 8192, "8192 GPUs");
   wider(with_experts(job, 8, 2, 1024), "tp=8 sp", 64, "experts");
+  Job uneven = with_experts(job, 8, 2, 1024);
+  uneven.expert_imbalance = 2;
+  EXPECT_TRUE(warns(band(uneven, "a100-80gb", "trireme", "ep=8", 64), "--row-budget 2"));
+  EXPECT_FALSE(warns(band(uneven, "a100-80gb", "trireme", "ep=8 row-budget=2", 64), "--row-bu"));
+  EXPECT_FALSE(warns(band(uneven, "a100-80gb", "trireme", "", 64), "--row-budget"));
   wider(job_of("llama-15m", 64, 256), "", 8, "parameters");
 }
 

@@ -14,6 +14,10 @@
 // rows of h2 and dy travel to the ranks of their experts and results travel back, so x_rows are
 // kept.
 //
+// With several ranks F and B are four phases: attention; router and rows on their way; experts and
+// results on their way back; sum. What travels is in transient slots, so that the work of another
+// micro-batch can run meanwhile.
+//
 // Along tp the stream is cut by rows (sequence parallelism): a rank routes its rows, and the shared
 // experts are cut as a dense feed-forward.
 #include <utility>
@@ -90,6 +94,15 @@ void ExpertFacts::slots(std::vector<Slot>& slots) const {
   }
   at(BlockSlot::dy_rows) = {.name = "dy_rows", .spec = row(rows.grouped, D), .life = Life::b_to_w};
   at(BlockSlot::dlogits) = {.name = "dlogits", .spec = row(R, rows.experts), .life = Life::b_to_w};
+  if (travels) {
+    const auto transient = [&](BlockSlot slot, const char* name, bool exists) {
+      at(slot) = {.name = name, .spec = exists ? row(rows.sent, D) : none, .is_transient = true};
+    };
+    transient(BlockSlot::outgoing, "outgoing", true);
+    transient(BlockSlot::incoming, "incoming", rows.ep > 1);
+    transient(BlockSlot::answers, "answers", true);
+    transient(BlockSlot::returned, "returned", rows.ep > 1);
+  }
   if (S == 0) {
     at(BlockSlot::dy_whole) = {.name = "dy_whole", .spec = none, .life = Life::b_to_w};
     return;
@@ -113,51 +126,40 @@ std::vector<ScratchSet> ExpertFacts::scratch() const {
   const auto ints = [](bool exists, int64_t n) {
     return exists ? TensorSpec{{n}, DType::i32} : TensorSpec{};
   };
-  // Adds a set with the tensors that rows of this width need on their way to the experts, or back.
+  // What one value of each row needs on its way to the experts, and back.
   std::vector<ScratchSet> sets;
-  const auto add_dispatch = [&](const char* name, std::vector<TensorSpec> beside, int64_t width,
-                                DType dtype, bool in_forward) {
-    if (!travels) return;
-    beside.push_back({{rows.sent, width}, dtype});
-    if (moves) beside.push_back({{rows.sent, width}, dtype});
-    if (gathers) beside.push_back({{rows.gathered, width}, dtype});
-    sets.push_back({name, std::move(beside), in_forward});
-  };
-  const auto add_return = [&](const char* name, std::vector<TensorSpec> beside, int64_t width,
-                              DType dtype, bool in_forward) {
-    if (travels) {
-      beside.push_back({{rows.sent, width}, dtype});
-      beside.push_back({{rows.gathered, width}, dtype});
-      if (moves && gathers) beside.push_back({{rows.sent, width}, dtype});
-    }
-    sets.push_back({name, std::move(beside), in_forward});
-  };
+  const auto values = [&](bool exists, int64_t n) { return exists ? f32(n, 1) : none; };
   const TensorSpec weights = f32(R, K), counts = flat_i32(rows.experts);
   sets.push_back({"experts.route",
                   {weights, counts, ints(travels, rows.experts + 1), ints(moves, rows.experts),
                    ints(gathers, rows.etp * rows.experts)},
                   true});
-  add_dispatch("experts.weights", {weights, counts}, 1, DType::f32, true);
-  add_dispatch("experts.dispatch", {}, D, act, true);
-  // Results of the experts, and of the shared experts.
+  sets.push_back({"experts.weights",
+                  {weights, counts, values(travels, rows.sent), values(moves, rows.sent),
+                   values(gathers, rows.gathered)},
+                  true});
+  // Results of the experts; what the ranks along etp received, and partial sums for them.
   const TensorSpec grouped = row(rows.grouped, D);
-  const TensorSpec returned = travels ? row(rows.sent, D) : none;
-  add_return("experts.return", {grouped}, D, act, true);
+  const TensorSpec gathered = gathers ? row(rows.gathered, D) : none;
+  // Between phases rows are in slots; within one they are here.
+  const TensorSpec local_rows = travels ? none : grouped;
+  sets.push_back({"experts.rows", {grouped, gathered}, true});
   if (S > 0) {
-    sets.push_back({"experts.shared", {grouped, returned, stream, whole}, true});
+    sets.push_back({"experts.shared", {local_rows, stream, whole}, true});
     sets.push_back({"experts.dshared", {row(in.shape.tokens, S)}});
   }
-  add_dispatch("experts.dy", {}, D, act, false);
   const TensorSpec dweight = flat_f32(rows.grouped);
   const TensorSpec dweights = travels ? f32(rows.sent, 1) : none;
-  add_return("experts.dweights", {dweight}, 1, DType::f32, false);
-  add_return("experts.drows", {dweight, dweights, grouped}, D, act, false);
+  sets.push_back(
+      {"experts.dweights",
+       {dweight, dweights, values(travels, rows.gathered), values(moves && gathers, rows.sent)}});
+  sets.push_back({"experts.drows", {dweight, dweights, grouped, gathered}});
   // The router's and the shared experts' parts of dh2, then all.
   const TensorSpec of_shared = S > 0 ? stream : none;
-  sets.push_back(
-      {"experts.dh2", {dweight, dweights, grouped, returned, of_shared, stream, stream, partials}});
+  const TensorSpec local_dweight = travels ? none : dweight;
+  sets.push_back({"experts.dh2", {local_dweight, local_rows, of_shared, stream, stream, partials}});
   if (S > 0 && parts_rows) {
-    sets.push_back({"experts.dh2.shared", {dweight, dweights, grouped, returned, stream, whole}});
+    sets.push_back({"experts.dh2.shared", {local_dweight, local_rows, stream, whole}});
   }
   return sets;
 }
@@ -168,18 +170,23 @@ void ExpertFacts::exchange(Work& work, int64_t width, DType dtype) const {
   }
 }
 
-// Rows of pairs to the ranks of their experts, grouped there.
-void ExpertFacts::dispatch(Work& work, int64_t width, DType dtype) const {
-  if (rows.is_local()) {
-    work.ops.push_back(gather_pairs_cost(rows.grouped, width, dtype));
-    return;
-  }
+// Rows of pairs to the ranks of their experts, grouped there: on their way, and on their arrival.
+void ExpertFacts::send(Work& work, int64_t width, DType dtype) const {
+  if (rows.is_local()) return;
   work.ops.push_back(gather_pairs_cost(rows.sent, width, dtype));
   exchange(work, width, dtype);
+}
+
+void ExpertFacts::receive(Work& work, int64_t width, DType dtype) const {
   if (rows.etp > 1) {
     work.comm.push_back({CommKind::all_gather, Axis::etp, rows.gathered * width, dtype});
   }
   work.ops.push_back(gather_pairs_cost(rows.grouped, width, dtype));
+}
+
+void ExpertFacts::dispatch(Work& work, int64_t width, DType dtype) const {
+  send(work, width, dtype);
+  receive(work, width, dtype);
 }
 
 // Rows of experts back to the ranks of their tokens.
@@ -276,6 +283,7 @@ void ExpertFacts::backward(Work& work, const std::function<bool(BlockSlot)>& rec
   const int64_t R = rows.tokens, D = s.width, F = moe.ffn, S = moe.shared_ffn;
   const int64_t T = in.shape.tokens;
   const StreamComm comm(in, D);
+  send(work, D, act);
   if (S > 0) {
     comm.whole(work.comm);
     work.ops.push_back(gemm_cost({T, S, D, GemmLayout::nn, act, act}, {}));
@@ -283,7 +291,7 @@ void ExpertFacts::backward(Work& work, const std::function<bool(BlockSlot)>& rec
     work.ops.push_back(streaming(OpKind::swiglu_backward, row(T, S),
                                  {row(T, 2 * S), row(T, S), row(T, 2 * S), y}));
   }
-  dispatch(work, D, act);
+  receive(work, D, act);
   const GroupedSwigluShape products{rows.expected(), rows.groups, D, F};
   work.ops.push_back(grouped_swiglu_backward_cost(products, act, recomputes(BlockSlot::act)));
   give_back(work, 1, DType::f32);

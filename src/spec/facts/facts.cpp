@@ -57,7 +57,7 @@ std::optional<Recompute> recompute_from_name(std::string_view name) {
 }
 
 bool is_kept(const Slot& slot, int index, Recompute recompute) {
-  if (slot.life == Life::b_to_w) return false;
+  if (slot.life == Life::b_to_w || slot.is_transient) return false;
   switch (recompute) {
     case Recompute::none:
       return true;

@@ -97,6 +97,7 @@ struct Slot {
   int replaces = -1;  // a b_to_w slot that is stored over this f_to_b slot, which is dead by then
   bool backward_only = false;  // written in F for B only: absent in inference
   bool is_decision = false;    // kept under every policy: recompute must not decide again
+  bool is_transient = false;   // lives from one phase of F, R or B to the next, under every policy
 };
 
 // Slots 0 and 1 of every layer: its input and the gradient of its output. A layer's output is
@@ -140,6 +141,10 @@ enum class BlockSlot : int {
   x_rows,      // rows of h2, grouped by expert
   dy_rows,     // rows of dy
   dlogits,
+  outgoing,  // rows on their way to experts on other ranks
+  incoming,
+  answers,  // and back
+  returned,
   shared_up,  // of the shared experts
   shared_act,
   shared_dup,

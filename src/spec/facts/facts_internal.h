@@ -168,6 +168,8 @@ struct ExpertFacts {
   int load_ranks() const;     // over which it is summed
   void route(Work&, bool decides) const;
   void exchange(Work&, int64_t width, base::DType) const;
+  void send(Work&, int64_t width, base::DType) const;
+  void receive(Work&, int64_t width, base::DType) const;
   void dispatch(Work&, int64_t width, base::DType) const;
   void give_back(Work&, int64_t width, base::DType) const;
 };

@@ -71,7 +71,12 @@ inline Layout any_open_layout(LayoutDice& dice) {
 // Returns a settled layout that breaks no rule. REQUIRES: the model allows some of them.
 inline Layout any_layout(LayoutDice& dice, const ModelSizes& model, int64_t seq_len) {
   while (true) {
-    const Settled settled = settle(model, {.seq_len = seq_len}, 0, any_open_layout(dice));
+    Layout open = any_open_layout(dice);
+    if (model.experts > 0) {
+      open.ep = dice.of<int>({1, 2, 2, 4});
+      open.etp = dice.of<int>({1, 1, 2});
+    }
+    const Settled settled = settle(model, {.seq_len = seq_len}, 0, open);
     if (settled.broken.empty()) return settled.layout;
   }
 }

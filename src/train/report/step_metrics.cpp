@@ -38,6 +38,9 @@ std::vector<obs::Metric> step_metrics(const StepFigures& f) {
   if (f.transfer_seconds) {
     metrics.push_back({"context/exposed_transfers(s)", *f.transfer_seconds});
   }
+  if (f.row_transfer_seconds) {
+    metrics.push_back({"experts/exposed_transfers(s)", *f.row_transfer_seconds});
+  }
   return metrics;
 }
 

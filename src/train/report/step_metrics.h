@@ -27,6 +27,7 @@ struct StepFigures {
   int64_t newly_skipped = 0;              // steps since the logged step before
   // Context parallelism; none without it, or if they were not measured.
   std::optional<double> pairs_max_over_mean, transfer_seconds;
+  std::optional<double> row_transfer_seconds;  // of experts; the same
 };
 
 obs::StepLine step_line_of(const StepFigures&);

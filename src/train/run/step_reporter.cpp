@@ -97,6 +97,7 @@ StepFigures StepReporter::figures_of(int64_t step, const engine::StepReport& rep
     figures.pairs_max_over_mean = parts.engine->pairs_max_over_mean();
     figures.transfer_seconds = parts.engine->transfer_seconds();
   }
+  figures.row_transfer_seconds = parts.engine->row_transfer_seconds();
   if (parts.peaks.flops) {
     const Utilisation u =
         utilisation(parts.model, parts.plan(), rate, parts.peaks.flops->per_second);

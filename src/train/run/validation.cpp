@@ -42,6 +42,16 @@ void add_round(Rank& rank, const spec::Plan& plan, const std::vector<SequenceLos
   }
 }
 
+// Rows that the experts of all ranks left out in evaluations. Collective.
+int64_t dropped_rows(engine::Engine& engine, Rank& rank) {
+  int64_t own = 0, all = 0;
+  for (const engine::RouterUpdate::LayerStats& layer : engine.router_stats()) {
+    own += static_cast<int64_t>(layer.stats[static_cast<size_t>(layer.at.dropped())]);
+  }
+  for (const int64_t of_rank : rank.gather(own)) all += of_rank;
+  return all;
+}
+
 }  // namespace
 
 ValidationSum validate(engine::Engine& engine, Rank& rank, const data::SampleProvider& sampler,
@@ -56,6 +66,7 @@ ValidationSum validate(engine::Engine& engine, Rank& rank, const data::SamplePro
   SequentialBatches batches(sampler, sequences, wanted);
   std::vector<float> token_losses(static_cast<size_t>(plan.microbatch_tokens()));
   ValidationSum sum;
+  engine.clear_router_stats();
   for (int64_t first = 0; first < microbatches; first += data_ranks) {
     // A rank without a remaining micro-batch takes part with one that has no labels.
     batches.seek(std::min(first + own, microbatches));
@@ -65,6 +76,7 @@ ValidationSum validate(engine::Engine& engine, Rank& rank, const data::SamplePro
     add_bytes(batches.labels(), token_bytes, own_losses);
     add_round(rank, plan, own_losses, sum);
   }
+  if (engine.has_routers()) sum.dropped = dropped_rows(engine, rank);
   return sum;
 }
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "train/setup/setup.h"
 #include "train/verify/verify_checks.h"
+#include "train/verify/verify_experts.h"
 #include "train/verify/verify_run.h"
 #include "train/verify/verify_scale.h"
 
@@ -15,7 +16,11 @@ namespace {
 
 constexpr int max_thread_ranks = 64;  // as threads of one process
 
-spec::Backend backend_of(const config::System& system) { return make_platform(system).backend; }
+spec::Backend backend_of(const VerifyJob& job, const VerifyHooks& hooks) {
+  spec::Backend backend = make_platform(job.system).backend;
+  if (hooks.backend) hooks.backend(backend);
+  return backend;
+}
 
 // Returns the layout of one rank that does the work of all workers.
 spec::Layout alone(spec::Layout l) {
@@ -23,6 +28,7 @@ spec::Layout alone(spec::Layout l) {
   l.context_kind = spec::ContextKind::gather;
   l.context_slices = spec::ContextSlices::zigzag;
   l.ulysses = 1;
+  l.ep = l.etp = 1;
   spec::set_data_ranks(l, 1, 0);
   l.custom_schedule.reset();
   l.chunks = 1;
@@ -46,7 +52,7 @@ bool has_own_recipe(const VerifyJob& job) {
 class Verifier {
  public:
   Verifier(const VerifyJob& job, const VerifyHooks& hooks)
-      : job_(job), hooks_(hooks), backend_(backend_of(job.system)) {
+      : job_(job), hooks_(hooks), backend_(backend_of(job, hooks)) {
     job_.engine = smooth(job.engine);
     const spec::Plan full =
         spec::solve_or_throw(spec::make_model(job.dims), job.work, job.layout, backend_);
@@ -64,9 +70,10 @@ class Verifier {
     spec::Layout exact = scaled_.layout;
     exact.precision = spec::Precision::fp32;
     exact.grad_dtype = exact.master_dtype = exact.reduce_dtype = base::DType::f32;
-    const RankRecord reference = run_alone(exact);
+    RankRecord reference = run_alone(exact);
     check(exact, reference, reference);
     if (has_own_recipe(job_)) {
+      if (scaled_.dims.moe) reference = choose_all(exact);
       const RankRecord twin = run_alone(scaled_.layout);
       check(scaled_.layout, reference, twin);
     }
@@ -80,6 +87,14 @@ class Verifier {
     const bool is_legal =
         spec::settle(spec::sizes_of(model_), scaled_.work, 0, scaled_.layout).broken.empty();
     if (!is_legal) scaled_.layout.accumulation = job_.layout.accumulation;
+  }
+
+  // Lets every expert process every token from here on. Returns the fp32 rank of that model.
+  RankRecord choose_all(const spec::Layout& exact) {
+    model_ = spec::make_model(with_all_chosen(scaled_.dims));
+    report_.notes.push_back(
+        "the last runs let every expert process every token: rounding changes choices");
+    return run_alone(exact);
   }
 
   RankRecord run_alone(const spec::Layout& layout) {
@@ -138,7 +153,8 @@ const VerifyCheck* VerifyReport::first_failed() const {
 }
 
 int64_t verify_total_steps(const VerifyJob& job) {
-  return verify_steps * (has_own_recipe(job) ? 4 : 2);
+  if (!has_own_recipe(job)) return verify_steps * 2;
+  return verify_steps * (job.dims.moe ? 5 : 4);
 }
 
 VerifyReport verify(const VerifyJob& job, const VerifyHooks& hooks) {

@@ -44,8 +44,9 @@ VerifyJob make_verify_job(const config::Config&);
 int64_t verify_total_steps(const VerifyJob&);
 
 // Lets tests decorate what a rank is made of. Each may be empty; each is called on the thread of
-// its rank, for the ranks of the layout only.
+// its rank, for the ranks of the layout only, except `backend`, which all ranks get.
 struct VerifyHooks {
+  std::function<void(spec::Backend&)> backend;
   std::function<std::unique_ptr<comm::Communicator>(int rank, std::unique_ptr<comm::Communicator>)>
       communicator;
   std::function<std::unique_ptr<engine::MicrobatchSource>(

@@ -6,10 +6,12 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include "base/text/count_text.h"
 #include "obs/terminal/number_text.h"
 #include "train/verify/verify_hints.h"
+#include "train/verify/verify_routing.h"
 
 namespace trireme::train {
 namespace {
@@ -267,9 +269,12 @@ std::vector<VerifyCheck> checks_of(const CheckedRun& run) {
     checks.push_back(initial_weights(run));
     checks.push_back(tokens.check);
     if (loss.begins_wrong) checks.push_back(loss.check);
+    const std::optional<RoutingCheck> routing = routing_of(run);
+    if (routing && routing->begins_wrong) checks.push_back(routing->check);
     checks.push_back(grads);
     if (norm.begins_wrong) checks.push_back(norm.check);
     checks.push_back(weights);
+    if (routing && !routing->begins_wrong) checks.push_back(routing->check);
     if (!loss.begins_wrong) checks.push_back(loss.check);
     if (!norm.begins_wrong) checks.push_back(norm.check);
     if (run.bounds.same_bits) checks.push_back(bits(run));

@@ -118,6 +118,42 @@ bool ends_before_attention(const CheckedRun& run, const std::set<size_t>& params
   return true;
 }
 
+// Returns whether every wrong parameter belongs to experts, other than the shared ones.
+bool are_experts(const CheckedRun& run, const std::set<size_t>& params) {
+  return std::ranges::all_of(params, [&](size_t i) {
+    const std::string& name = run.reference.names[i];
+    const std::vector<spec::Param> all = spec::params_of(run.model, layer_of(run.model, name));
+    return std::ranges::any_of(all, [&](const spec::Param& param) {
+      return param.shard.name == name && param.view == spec::ParamView::expert;
+    });
+  });
+}
+
+// Returns whether in the last wrong layer the router is wrong and its experts are right.
+bool begins_with_router(const CheckedRun& run, const std::set<size_t>& params) {
+  int last = 0;
+  for (const size_t i : params) last = std::max(last, layer_of(run.model, run.reference.names[i]));
+  const auto* block = std::get_if<spec::BlockSpec>(&run.model.layers[static_cast<size_t>(last)]);
+  if (block == nullptr || !block->moe) return false;
+  const std::vector<spec::Param> all = spec::params_of(run.model, last);
+  const auto is_wrong = [&](spec::BlockParam param) {
+    return std::ranges::any_of(params, [&](size_t i) {
+      return run.reference.names[i] == all[static_cast<size_t>(param)].shard.name;
+    });
+  };
+  using enum spec::BlockParam;
+  return is_wrong(router_weight) && !is_wrong(up_weight) && !is_wrong(down_weight);
+}
+
+// Returns what ranks along ep and etp exchange in the forward, to be put after other causes.
+std::string expert_seams(const spec::Sizes& mesh) {
+  if (mesh[Axis::ep] * mesh[Axis::etp] == 1) return "";
+  return fmt::format("; rows of experts and their counts along {} (nn/experts/expert_exchange.h)",
+                     mesh[Axis::etp] == 1  ? "ep"
+                     : mesh[Axis::ep] == 1 ? "etp"
+                                           : "ep and etp");
+}
+
 // Returns what ranks along cp exchange in the forward, and in the backward of attention.
 struct ContextSeams {
   const char *forward, *backward;
@@ -159,23 +195,27 @@ std::string loss_hint(const CheckedRun& run, bool begins_wrong) {
                ? "right at first: the update, or parameters that are gathered before it is done"
                : "right at first: the update of the step before";
   }
+  const std::string experts = expert_seams(run.plan.mesh);
   if (run.plan.mesh[Axis::pp] > 1) {
     return "the forward: activations between stages, of the right micro-batch and in their order; "
-           "the shared table on the head's rank; or the loss's sum over data ranks";
+           "the shared table on the head's rank" +
+           experts + "; or the loss's sum over data ranks";
   }
   if (run.plan.mesh[Axis::cp] > 1) {
     return fmt::format(
         "the forward: {}; rows, positions, labels and key ranges of a rank along cp "
-        "(spec/context/token_slice.h){}; or the loss's sum over data ranks and cp",
-        context_seams(run.plan.layout).forward,
-        run.plan.mesh[Axis::tp] > 1 ? "; sums over tp" : "");
+        "(spec/context/token_slice.h){}{}; or the loss's sum over data ranks and cp",
+        context_seams(run.plan.layout).forward, run.plan.mesh[Axis::tp] > 1 ? "; sums over tp" : "",
+        experts);
   }
   if (run.plan.mesh[Axis::tp] > 1) {
-    return "the forward: sums over tp, the vocabulary's range of each rank; or the loss's sum "
-           "over data ranks";
+    return "the forward: sums over tp, the vocabulary's range of each rank" + experts +
+           "; or the loss's sum over data ranks";
   }
-  return run.plan.zero.params ? "the gather of parameters; or the loss's sum over data ranks"
+  const std::string sum = run.plan.zero.params
+                              ? "the gather of parameters; or the loss's sum over data ranks"
                               : "the loss's sum over data ranks (step sums)";
+  return experts.empty() ? sum : "the forward" + experts + "; or " + sum;
 }
 
 std::string norm_hint(bool begins_wrong) {
@@ -192,7 +232,15 @@ std::string gradient_hint(const CheckedRun& run) {
   }
   std::string hint;
   const bool all = wrong.params.size() == run.reference.names.size();
-  if (run.plan.mesh[Axis::tp] > 1 && shardings == std::set{TpSharding::replicated}) {
+  if (are_experts(run, wrong.params)) {
+    hint =
+        "only experts: their sum over copies and shards of the expert view (edp, ezero), which "
+        "has no factor of ep or etp; or the rows of their backward";
+  } else if (begins_with_router(run, wrong.params)) {
+    hint =
+        "a router and what is before it, not its experts: its balance terms and the loads that "
+        "they read, or the gradients of the rows' weights";
+  } else if (run.plan.mesh[Axis::tp] > 1 && shardings == std::set{TpSharding::replicated}) {
     hint = "only parameters that tp does not cut: their sum over tp";
   } else if (run.plan.mesh[Axis::tp] > 1 && shardings == std::set{TpSharding::by_vocabulary}) {
     hint = "only parameters that are sharded by vocabulary: a rank's range of it";

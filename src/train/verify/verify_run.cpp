@@ -80,6 +80,7 @@ RankRecord train_rank(const VerifyRun& run, const RankParts& rank, bool reports_
     }
     record.steps.push_back(engine.report());
     record.samples.push_back(rank.source.take());
+    record.routers.push_back(engine.router_stats());
     if (reports_progress && run.step_done) run.step_done();
   }
   record.counted = of_steps(before, engine.traffic());
@@ -228,6 +229,7 @@ LayoutResult run_layout(const VerifyRun& run, const RankRecord& reference, const
     out.ledger_peak = record.ledger_peak;
     out.steps = record.steps;
     out.samples = record.samples;
+    out.routers = record.routers;
     out.params = deviations(record, reference, twin);
   };
   try {

@@ -20,8 +20,9 @@ std::span<const TrafficKind> step_traffic_kinds();
 // The results of one rank after verify_steps steps.
 struct RankRecord {
   std::vector<engine::StepReport> steps;
-  std::vector<std::vector<std::string>> samples;  // by step
-  std::vector<std::string> names;                 // of parameters
+  std::vector<std::vector<std::string>> samples;                       // by step
+  std::vector<std::vector<engine::RouterUpdate::LayerStats>> routers;  // by step
+  std::vector<std::string> names;                                      // of parameters
   // By parameter: at the start; gradients of the first step; at the end.
   std::vector<std::vector<float>> initial, grads, weights;
   spec::TrafficTable counted;  // of the steps, without reads of parameters by name
@@ -43,6 +44,7 @@ struct RankResult {
   int64_t ledger_peak = 0;
   std::vector<engine::StepReport> steps;
   std::vector<std::vector<std::string>> samples;
+  std::vector<std::vector<engine::RouterUpdate::LayerStats>> routers;
   std::vector<Deviation> params;  // in the order of RankRecord::names
 };
 

@@ -8,6 +8,7 @@
 #include "base/shape.h"
 #include "spec/context/context_parallel.h"
 #include "spec/parallel/data_parallel.h"
+#include "train/verify/verify_experts.h"
 
 namespace trireme::train {
 namespace {
@@ -89,6 +90,7 @@ void shrink_data_axes(spec::Layout& l, int max_ranks, std::vector<std::string>& 
                     l.dp_replicate, l.dp_shard, l.cp, l.tp, l.pp, max_ranks));
   }
   l.logical_dp = hosted * l.data_ranks();
+  shrink_expert_axes(l, notes);
 }
 
 }  // namespace
@@ -109,6 +111,7 @@ ScaledJob scale_down(const spec::ModelDims& dims, const spec::Workload& work,
     job.dims.layers = std::accumulate(sizes.begin(), sizes.end(), 0) - 2;
     l.first_layers = cut_of(sizes);
   }
+  scale_experts(job.dims, l, job.notes);
 
   const int64_t tp = full_layout.tp, cp = full_layout.cp;
   int64_t& seq_len = job.work.seq_len;

@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "spec/layout/rule_samples_test.h"
 #include "spec/context/context_parallel.h"
+#include "spec/layout/rule_samples_test.h"
 #include "train/verify/verify.h"
 
 namespace trireme::train {
@@ -162,6 +162,71 @@ TEST(VerifyScale, keeps_context_parallelism) {
   EXPECT_THROW(scaled(big_llama, {.tp = 8, .cp = 16}, 8192), base::ConfigError);
 }
 
+// DeepSeek-V3's kind: groups, shared experts and dense blocks.
+spec::ModelDims big_experts() {
+  spec::ModelDims dims = big_llama;
+  dims.dense_layers = 3;
+  dims.moe = {.router = {.experts = 256,
+                         .chosen = 8,
+                         .score = spec::RouterScore::sigmoid,
+                         .renormalizes = true,
+                         .groups = 8,
+                         .chosen_groups = 4,
+                         .has_bias = true},
+              .ffn = 2048,
+              .shared_ffn = 2048,
+              .balance = {.aux = 1e-4F, .scope = spec::AuxScope::sequence, .bias_rate = 1e-3F}};
+  return dims;
+}
+
+TEST(VerifyScale, keeps_experts) {
+  for (const auto& [tp, dp, ep, etp] : {std::tuple{1, 1, 1, 1}, std::tuple{1, 8, 8, 1},
+                                        std::tuple{2, 16, 32, 1}, std::tuple{4, 4, 2, 4}}) {
+    const ScaledJob job = scaled(
+        big_experts(),
+        {.tp = tp, .dp_replicate = dp, .ep = ep, .etp = etp, .sequence_parallel = tp > 1}, 4096);
+    const spec::MoeSpec& moe = *job.dims.moe;
+    EXPECT_EQ(job.layout.ep, ep);
+    EXPECT_EQ(job.layout.etp, etp);
+    EXPECT_GE(moe.router.experts / ep, 2);
+    EXPECT_LE(moe.router.experts, std::max(16, 2 * ep));
+    EXPECT_GT(moe.router.experts, moe.router.chosen);
+    EXPECT_EQ(moe.router.groups, 4);
+    EXPECT_EQ(moe.router.chosen_groups, 2);
+    EXPECT_EQ(moe.shared_ffn % tp, 0);
+    EXPECT_EQ(moe.ffn % etp, 0);
+    EXPECT_EQ(job.dims.dense_layers, 1);
+    EXPECT_GE(spec::expert_blocks(job.dims), 2);
+    EXPECT_EQ(moe.balance, big_experts().moe->balance);
+    const spec::ModelSpec model = spec::make_model(job.dims);
+    const spec::Settled settled = spec::settle(spec::sizes_of(model), job.work, 0, job.layout);
+    EXPECT_TRUE(settled.broken.empty()) << settled.broken.front().text;
+    EXPECT_EQ(job.notes.size(), ep * etp > 1 ? 1U : 0U);  // the row budget
+  }
+  // One expert a rank, and all experts for every token.
+  spec::ModelDims dims = big_experts();
+  dims.moe->router = {.experts = 16, .chosen = 2};
+  EXPECT_EQ(scaled(dims, {.dp_replicate = 16, .ep = 16}, 64).dims.moe->router.experts, 16);
+  dims.moe->router.chosen = 16;
+  const spec::RouterSpec all = scaled(dims, {.dp_replicate = 2, .ep = 2}, 64).dims.moe->router;
+  EXPECT_EQ(all.chosen, all.experts);
+  EXPECT_LT(all.experts, 16);
+}
+
+// One rank would drop other pairs, or compare them with those of other micro-batches.
+TEST(VerifyScale, notes_what_one_rank_cannot_do) {
+  spec::ModelDims dims = big_experts();
+  dims.moe->balance.scope = spec::AuxScope::global;
+  const ScaledJob job =
+      scaled(dims, {.cp = 2, .dp_replicate = 4, .ep = 8, .expert_capacity = 1.25}, 4096);
+  EXPECT_EQ(job.layout.expert_capacity, 0);
+  EXPECT_EQ(job.dims.moe->balance.scope, spec::AuxScope::micro_batch);
+  EXPECT_EQ(job.notes.size(), 3U);
+  const ScaledJob data_only =
+      scaled(big_experts(), {.dp_replicate = 4, .ep = 4, .expert_capacity = 1.25}, 4096);
+  EXPECT_EQ(data_only.layout.expert_capacity, 1.25);
+}
+
 TEST(Verify, refuses_a_job_that_is_not_legal) {
   VerifyJob job;
   job.dims = big_llama;
@@ -180,10 +245,14 @@ TEST(Verify, refuses_a_job_that_is_not_legal) {
 
 TEST(Verify, names_the_rule_that_a_layout_breaks) {
   for (const spec::BrokenSample& sample : spec::broken_samples()) {
-    // No model has experts yet; ranks are as many as the layout has.
-    if (sample.experts > 0 || sample.ranks != 0 || sample.id == "cp.seq_len") continue;
+    // Ranks are as many as the layout has.
+    if (sample.ranks != 0 || sample.id == "cp.seq_len") continue;
     VerifyJob job;
     job.dims = spec::sample_dims(sample);
+    if (sample.experts > 0) {
+      job.dims.moe = {.router = {.experts = sample.experts, .chosen = 2},
+                      .ffn = spec::sample_expert_ffn};
+    }
     job.work = sample.work;
     job.layout = sample.asked;
     job.system.device = "cpu";

@@ -42,6 +42,8 @@ std::string layout_text(const spec::Layout& l) {
   if (l.keeps_params()) parts.push_back("parameters not resharded");
   if (l.tp > 1) parts.push_back(fmt::format("tp {}", l.tp));
   if (l.sequence_parallel) parts.push_back("sequence parallel");
+  if (l.ep > 1) parts.push_back(fmt::format("ep {}", l.ep));
+  if (l.etp > 1) parts.push_back(fmt::format("etp {}", l.etp));
   if (l.pp > 1) {
     parts.push_back(fmt::format(
         "pp {} ({}, {} stages)", l.pp,
@@ -53,10 +55,21 @@ std::string layout_text(const spec::Layout& l) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+// ", 8 experts (2 chosen) of 16 in 2 blocks, shared experts of 24"
+std::string experts_text(const spec::ModelDims& d) {
+  if (!d.moe) return "";
+  const spec::RouterSpec& r = d.moe->router;
+  std::string text = fmt::format(", {} experts ({} chosen) of {} in {} blocks", r.experts, r.chosen,
+                                 d.moe->ffn, spec::expert_blocks(d));
+  if (r.groups > 1) text += fmt::format(", {} of {} groups", r.chosen_groups, r.groups);
+  if (d.moe->shared_ffn > 0) text += fmt::format(", shared experts of {}", d.moe->shared_ffn);
+  return text;
+}
+
 std::string model_text(const spec::ModelDims& d) {
-  return fmt::format("{}: {} blocks, hidden {}, {} heads ({} kv) of {}, ffn {}, vocabulary {}{}",
+  return fmt::format("{}: {} blocks, hidden {}, {} heads ({} kv) of {}, ffn {}{}, vocabulary {}{}",
                      d.name, d.layers, d.hidden, d.heads, d.kv_heads == 0 ? d.heads : d.kv_heads,
-                     d.head_dim, d.ffn, d.vocab, d.tied_head ? ", tied head" : "");
+                     d.head_dim, d.ffn, experts_text(d), d.vocab, d.tied_head ? ", tied head" : "");
 }
 
 // JSON has no infinity.
@@ -121,9 +134,13 @@ Json to_json(const VerifyReport& report) {
   }
   for (const VerifyRank& rank : report.by_rank) {
     Json coord = Json::object();
-    for (const spec::Axis axis :
-         {spec::Axis::pp, spec::Axis::dp, spec::Axis::zero, spec::Axis::cp, spec::Axis::tp}) {
+    for (const spec::Axis axis : spec::dense_axes) {
       coord[std::string(spec::name_of(axis))] = rank.coord[axis];
+    }
+    if (report.dims.moe) {
+      for (const spec::Axis axis : spec::expert_axes) {
+        coord[std::string(spec::name_of(axis))] = rank.coord[axis];
+      }
     }
     ranks.push_back(
         {{"rank", rank.rank},

@@ -14,7 +14,7 @@ struct Arrange {
   int blocks, groups, tile, block_rows;
   int64_t rows, grouped_rows;
   int32_t *place, *source, *starts;
-  // Of the workspace: the first row of each part in its block, and among grouped rows.
+  // In the workspace: the first row of each part in its block, and among grouped rows.
   int32_t *from, *to;  // [blocks, groups + 1], [blocks, groups]
 };
 

@@ -13,6 +13,8 @@
 //
 // Weight gradients: the tiles of one group's d after those of the other, summed along the group's
 // rows. Both operands are contiguous along the other dimension.
+//
+// Results without an activation leave shared memory by the copy engine (gemm_fused_results.cuh).
 #pragma once
 
 #include "kernels/cuda/gemm_fused/gemm_fused.cuh"
@@ -30,16 +32,17 @@ struct GroupedProduct : FusedProduct {
   const float* row_weight;
   float* row_sums;  // weighted_swiglu_grad: partial sums [tiles along n, row_sums_stride]
   int64_t row_sums_stride;
-  float* gradient;         // weight_grad's d
-  int64_t d_group_stride;  // elements, of d or gradient
-  bool adds;               // to d or gradient
+  CUtensorMap results;  // plain, plain_grad, weight_grad: d, in boxes of result_box or gradient_box
+  int64_t d_group_stride;  // weight_grad_bf16: elements
+  bool adds;               // to d
 };
 
 namespace fused {
 
-constexpr int max_shared_starts = 4096;
+constexpr Box result_box = {half_m, swizzled_columns}, gradient_box = {half_m, 32};
+constexpr int max_shared_groups = 2047, max_sorted_groups = 512;
 constexpr uint32_t starts_begin = barriers_begin + 8 * barriers;
-constexpr uint32_t grouped_shared_bytes = starts_begin + 4 * max_shared_starts + 1024;
+constexpr uint32_t grouped_shared_bytes = starts_begin + 8 * (max_shared_groups + 1) + 1024;
 static_assert(barriers % 2 == 0 && grouped_shared_bytes <= 227 * 1024);
 
 // Returns the group that has this row. REQUIRES: starts[0] <= row < starts[groups].
@@ -56,15 +59,46 @@ __device__ inline int group_of(const int32_t* starts, int groups, int row) {
   return low;
 }
 
+// Starts of groups, and the order in which their gradients are computed (null: that of groups).
+struct GroupList {
+  const int32_t* starts;
+  const int32_t* order;
+
+  __device__ int rows(int group) const { return starts[group + 1] - starts[group]; }
+};
+
+// Called by all threads of a block; a barrier must follow. `memory` is shared: 2 (groups + 1)
+// numbers. Large groups of weight gradients come first, so that no block begins a long sum when the
+// others end.
+template <Fusion fusion>
+__device__ GroupList list_groups(const GroupedProduct& p, int32_t* memory) {
+  if (p.groups > max_shared_groups) return {p.starts, nullptr};
+  const int first = static_cast<int>(threadIdx.x);
+  for (int i = first; i <= p.groups; i += threads) memory[i] = p.starts[i];
+  if (!is_weight_grad(fusion) || p.groups > max_sorted_groups) return {memory, nullptr};
+  __syncthreads();
+  int32_t* order = memory + p.groups + 1;
+  const GroupList list = {memory, order};
+  for (int group = first; group < p.groups; group += threads) {
+    const int rows = list.rows(group);
+    int larger = 0;  // groups that come before
+    for (int other = 0; other < p.groups; ++other) {
+      larger += list.rows(other) + (other < group ? 1 : 0) > rows ? 1 : 0;
+    }
+    order[larger] = group;
+  }
+  return list;
+}
+
 // As Tiles, over the rows that are there.
 class GroupedTiles {
  public:
-  __device__ GroupedTiles(const GroupedProduct& p, const int32_t* starts, uint32_t rank)
+  __device__ GroupedTiles(const GroupedProduct& p, const GroupList& groups, uint32_t rank)
       : p_(p),
-        starts_(starts),
+        starts_(groups.starts),
         rank_(rank),
         at_(static_cast<int>(blockIdx.x) / blocks_of_cluster),
-        end_(min(starts[p.groups], p.end_row)),
+        end_(min(groups.starts[p.groups], p.end_row)),
         clusters_m_(max(0, (end_ - p.first_row + rows_of_cluster - 1) / rows_of_cluster)) {}
   __device__ bool has_tile() const { return at_ < clusters_m_ * p_.tiles_n; }
   __device__ void advance() { at_ += static_cast<int>(gridDim.x) / blocks_of_cluster; }
@@ -101,41 +135,44 @@ class GroupedTiles {
 // The tiles of the gradients of one group after the other.
 class GradientTiles {
  public:
-  __device__ GradientTiles(const GroupedProduct& p, const int32_t* starts, uint32_t rank)
-      : p_(p), starts_(starts), rank_(rank), at_(static_cast<int>(blockIdx.x) / blocks_of_cluster) {
+  __device__ GradientTiles(const GroupedProduct& p, const GroupList& groups, uint32_t rank)
+      : p_(p), groups_(groups), rank_(rank), at_(static_cast<int>(blockIdx.x) / blocks_of_cluster) {
     settle();
   }
-  __device__ bool has_tile() const { return group_ < p_.groups; }
+  __device__ bool has_tile() const { return number_ < p_.groups; }
   __device__ void advance() {
     at_ += static_cast<int>(gridDim.x) / blocks_of_cluster;
     settle();
   }
   __device__ Tile tile() const {
     Tile tile = tile_at(at_, p_.clusters_m, p_.tiles_n, p_.rows_together, rank_);
-    tile.group = group_;
+    tile.group = group();
     return tile;
   }
   __device__ int end_row() const { return p_.m; }
   // The first row of the group. An empty one has one step, of rows outside of the operands, which
   // are copied as zeros.
   __device__ int first() const {
-    return starts_[group_ + 1] > starts_[group_] ? starts_[group_] : p_.end_row;
+    return groups_.rows(group()) > 0 ? groups_.starts[group()] : p_.end_row;
   }
-  __device__ int steps() const { return max(1, (starts_[group_ + 1] - starts_[group_]) / tile_k); }
+  __device__ int steps() const { return max(1, groups_.rows(group()) / tile_k); }
 
  private:
+  __device__ int group() const {
+    return groups_.order == nullptr ? number_ : groups_.order[number_];
+  }
   __device__ void settle() {
     while (at_ >= p_.tiles) {
       at_ -= p_.tiles;
-      ++group_;
+      ++number_;
     }
   }
 
   const GroupedProduct& p_;
-  const int32_t* starts_;
+  GroupList groups_;
   uint32_t rank_;
   int at_;
-  int group_ = 0;
+  int number_ = 0;  // of the group in the order
 };
 
 template <Fusion fusion>

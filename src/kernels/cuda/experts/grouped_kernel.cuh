@@ -72,6 +72,17 @@ __device__ void copy_grouped_operands(const GroupedProduct& p, Shared shared,
   }
 }
 
+// Registers of threads that multiply, and of the others.
+struct Registers {
+  int multiplying, others;
+};
+template <Fusion fusion>
+constexpr Registers registers_of() {
+  if (is_plain(fusion) || fusion == Fusion::weight_grad) return {232, 40};
+  if (fusion == Fusion::weight_grad_bf16) return {200, 104};
+  return {184, 136};
+}
+
 template <Fusion fusion>
 __global__ void __cluster_dims__(blocks_of_cluster) __launch_bounds__(threads, 1)
     grouped_kernel(const __grid_constant__ GroupedProduct p) {
@@ -83,29 +94,31 @@ __global__ void __cluster_dims__(blocks_of_cluster) __launch_bounds__(threads, 1
   const int group = static_cast<int>(threadIdx.x) / group_threads;
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
   init_barriers(shared);
-  const int32_t* starts = p.starts;
-  if (p.groups < max_shared_starts) {
-    auto* copy = reinterpret_cast<int32_t*>(raw + (shared.base - raw_address) + starts_begin);
-    for (int i = static_cast<int>(threadIdx.x); i <= p.groups; i += threads) copy[i] = p.starts[i];
-    starts = copy;
-  }
+  auto* copy = reinterpret_cast<int32_t*>(raw + (shared.base - raw_address) + starts_begin);
+  const GroupList groups = list_groups<fusion>(p, copy);
   __syncthreads();
   hopper::cluster_sync();
-  const TilesOfGroups<fusion> tiles(p, starts, rank);
-  // weight_grad has no warps that finish tiles.
-  constexpr bool finishes = fusion != Fusion::weight_grad;
-  constexpr int multiplying = !finishes ? 232 : fusion == Fusion::weight_grad_bf16 ? 200 : 184;
+  const TilesOfGroups<fusion> tiles(p, groups, rank);
+  constexpr Registers registers = registers_of<fusion>();
+  constexpr bool finishes = !is_plain(fusion) && fusion != Fusion::weight_grad;
   if (group > 0) {
-    hopper::take_registers<multiplying>();
+    hopper::take_registers<registers.multiplying>();
     multiply_tiles<fusion>(p, shared, tiles, group - 1);
   } else {
-    hopper::give_registers<3 * 168 - 2 * multiplying>();
-    if (warp > 0) {
-      if constexpr (finishes) finish_tiles<fusion>(p, shared, tiles, warp - 1);
-    } else if (threadIdx.x == 0) {
+    hopper::give_registers<registers.others>();
+    if (threadIdx.x == 0) {
       hopper::fetch_map(&p.a);
       hopper::fetch_map(&p.b);
       copy_grouped_operands<fusion>(p, shared, tiles, rank);
+    } else if (warp > 0) {
+      const bool moves = warp <= 2 && threadIdx.x % warp_size == 0;  // for a warpgroup
+      if constexpr (finishes) {
+        finish_tiles<fusion>(p, shared, tiles, warp - 1);
+      } else if constexpr (is_plain(fusion)) {
+        if (moves) move_results(p, shared, tiles, warp - 1);
+      } else {
+        if (moves) GradientMover<GroupedProduct, GradientTiles>(p, shared, warp - 1).run(tiles);
+      }
     }
     __syncwarp();
   }

@@ -60,8 +60,7 @@ bool GroupedProducts::forward(CudaStream& stream, const GroupedForwardArgs& args
     return false;
   }
   GroupedProduct p = by_rows(maps_, args.x, args.weight, false, args.starts);
-  p.d = data<bf16>(args.y);
-  p.d_stride = args.y.row_stride;
+  p.results = maps_.matrices(args.y, fused::result_box);
   launch<Fusion::plain>(stream, p, clusters_);
   return true;
 }
@@ -89,8 +88,7 @@ bool GroupedProducts::backward_input(CudaStream& stream,
     return false;
   }
   GroupedProduct p = by_rows(maps_, args.dy, args.weight, true, args.starts);
-  p.d = data<bf16>(args.dx);
-  p.d_stride = args.dx.row_stride;
+  p.results = maps_.matrices(args.dx, fused::result_box);
   launch<Fusion::plain_grad>(stream, p, clusters_);
   return true;
 }
@@ -140,7 +138,7 @@ bool GroupedProducts::backward_weight(CudaStream& stream,
   p.clusters_m = static_cast<int>(ceil_div(n, fused::tile_m * fused::blocks_of_cluster));
   p.tiles_n = static_cast<int>(ceil_div(width, fused::tile_n));
   p.tiles = p.clusters_m * p.tiles_n;
-  p.rows_together = 8;  // as many as columns, since both operands are read
+  p.rows_together = 8;  // about as many as columns: both operands are read
   p.starts = data<int32_t>(args.starts);
   p.groups = static_cast<int>(args.dweight.shape[0]);
   p.end_row = static_cast<int>(args.dy.rows());
@@ -151,7 +149,7 @@ bool GroupedProducts::backward_weight(CudaStream& stream,
     p.d = data<bf16>(args.dweight);
     launch<Fusion::weight_grad_bf16>(stream, p, clusters_);
   } else {
-    p.gradient = data<float>(args.dweight);
+    p.results = maps_.matrices(args.dweight, fused::gradient_box);
     launch<Fusion::weight_grad>(stream, p, clusters_);
   }
   return true;

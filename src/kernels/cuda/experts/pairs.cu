@@ -165,6 +165,7 @@ __device__ void add(float (&sum)[W], const float (&values)[W]) {
 template <typename T, int W>
 __global__ void __launch_bounds__(threads_of_rows) sum_kernel(Sum p) {
   constexpr int in_flight = 8;
+  using Bits = std::conditional_t<W == 1, T, uint4>;  // as in memory: fewer registers
   const int64_t column = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * W;
   const int64_t token = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (column >= p.width || token >= p.tokens) return;
@@ -176,18 +177,26 @@ __global__ void __launch_bounds__(threads_of_rows) sum_kernel(Sum p) {
   }
   for (int first = 0; first < p.chosen; first += in_flight) {
     int place[in_flight];
-    float row[in_flight][W];
+    Bits bits[in_flight];
 #pragma unroll
     for (int i = 0; i < in_flight; ++i) {
       place[i] = first + i < p.chosen ? p.place[token * p.chosen + first + i] : -1;
     }
 #pragma unroll
     for (int i = 0; i < in_flight; ++i) {
-      if (place[i] >= 0) load_values(p.rows.row<T>(place[i]) + column, row[i]);
+      if (place[i] >= 0) {
+        bits[i] = *reinterpret_cast<const Bits*>(p.rows.row<T>(place[i]) + column);
+      }
     }
 #pragma unroll
     for (int i = 0; i < in_flight; ++i) {
-      if (place[i] >= 0) add(sum, row[i]);
+      if (place[i] < 0) continue;
+      if constexpr (W == 1) {
+        values[0] = load(&bits[i]);
+      } else {
+        unpack<T>(bits[i], values);
+      }
+      add(sum, values);
     }
   }
   store_values(p.y.row<T>(token) + column, sum);

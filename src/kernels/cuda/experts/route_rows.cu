@@ -11,7 +11,7 @@
 namespace trireme::kernels::cuda {
 namespace {
 
-constexpr int pairs_of_segment = 512;  // about
+constexpr int pairs_of_segment = 256;  // about
 constexpr int warps_of_block = 4;
 constexpr int scan_experts = 32, scan_slices = 32;  // threads of a block of step 2
 constexpr int64_t max_shared_bytes = 48 << 10;
@@ -25,7 +25,7 @@ struct Route {
   int64_t rows;
   int32_t *place, *pair, *counts, *starts;
   float *sum_dropped, *sum_lost, *sum_overflow;  // of the statistics; may be null
-  // Of the workspace:
+  // In the workspace:
   int32_t* offsets;         // [segments, experts]: counts, then the number in earlier segments
   int32_t* demand;          // [experts]: pairs
   uint32_t* arrived;        // blocks of step 2, then segments of step 3
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(warps_of_block* warp_size) count_kernel(Route 
   for (int e = lane; e < p.experts; e += warp_size) counts[e] = 0;
   __syncwarp();
   const int64_t end = min(p.pairs, (segment + 1) * p.segment);
-#pragma unroll 4
+#pragma unroll 8
   for (int64_t i = segment * p.segment + lane; i < end; i += warp_size) {
     atomicAdd(counts + p.choice[i], 1);
   }
@@ -155,10 +155,13 @@ __global__ void __launch_bounds__(warps_of_block* warp_size) place_kernel(Route 
   for (int e = lane; e < p.experts; e += warp_size) next[e] = p.offsets[segment * p.experts + e];
   __syncwarp();
   const int64_t begin = segment * p.segment, end = min(p.pairs, begin + p.segment);
+  const auto choice_of = [&](int64_t i) { return i < end ? p.choice[i] : p.experts; };
+  int later = choice_of(begin + lane);
   for (int64_t first = begin; first < end; first += warp_size) {
     const int64_t i = first + lane;
     const bool is_pair = i < end;
-    const int e = is_pair ? p.choice[i] : p.experts;
+    const int e = later;
+    later = choice_of(i + warp_size);  // requested before the waits of this turn
     const uint32_t same = __match_any_sync(0xffffffffU, e);
     const int before = __popc(same & ((1U << lane) - 1));
     const int number = is_pair ? next[e] + before : 0;

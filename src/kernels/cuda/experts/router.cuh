@@ -18,13 +18,14 @@ struct RouterRule {
   float scale;
 };
 
-// The scores of a token as functions of its logits: p = exp(z - largest) / sum, or a sigmoid.
+// The scores of a token as functions of its logits: p = exp(z - largest) / sum of these, or a
+// sigmoid.
 struct Scores {
-  float largest, sum, lse;  // of exp(z), also with sigmoids
+  float largest, inverse_sum, lse;  // of exp(z), also with sigmoids
   bool is_softmax;
 
   __device__ float of(float z) const {
-    return is_softmax ? expf(z - largest) / sum : sigmoid_score(z);
+    return is_softmax ? expf(z - largest) * inverse_sum : sigmoid_score(z);
   }
 };
 
@@ -47,7 +48,7 @@ struct Token {
 #pragma unroll
     for (int j = 0; j < V; ++j) sum += expf(z[j] - largest);
     sum = warp_sum(sum);
-    return {largest, sum, largest + logf(sum), is_softmax};
+    return {largest, 1 / sum, largest + logf(sum), is_softmax};
   }
 };
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scores, choices and weights of tokens. The best expert is found K times: two reductions over
-// lanes give the largest score and the lowest index that has it. Statistics are summed by warp in
-// the order of its tokens, by block in the order of warps, and over blocks in a fixed order, all
-// of which depend on the shape only.
-#include "kernels/cuda/experts/router.cuh"
+// Scores, choices and weights of tokens. Statistics are summed by warp in the order of its tokens,
+// by block in the order of warps, and over blocks in a fixed order, all of which depend on the
+// shape only.
+#include "kernels/cuda/experts/router_choice.cuh"
 #include "kernels/cuda/norm/norm_partials.cuh"
 #include "kernels/cuda/table_ops.h"
 
@@ -11,7 +10,7 @@ namespace trireme::kernels::cuda {
 namespace {
 
 constexpr int64_t tokens_of_warp = 4;
-constexpr int64_t max_blocks = 1024;
+constexpr int64_t max_blocks = 512;
 
 struct Forward {
   RouterRule rule;
@@ -26,132 +25,53 @@ struct Forward {
   int64_t first_row, sequence_rows;
 };
 
-// Unsigned numbers in the order of floats, above 0, which stands for an expert that is not
-// available.
-__device__ uint32_t key_of(float score) {
-  const uint32_t bits = __float_as_uint(score);
-  return max(1U, (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U);
-}
-
-// The largest key of a warp's lanes and the lowest index with it.
-struct Best {
-  uint32_t key;
-  int index;
-};
-__device__ Best best_of_warp(const Best& of_lane) {
-  const uint32_t key = __reduce_max_sync(0xffffffffU, of_lane.key);
-  const int candidate = of_lane.key == key ? of_lane.index : INT32_MAX;
-  return {key, __reduce_min_sync(0xffffffffU, candidate)};
-}
-
+// As Chooser::choose(), of choices that were made.
 template <int V>
-__device__ Best best_of_lane(const uint32_t (&keys)[V], int lane) {
-  Best best = {keys[0], lane};
-#pragma unroll
-  for (int j = 1; j < V; ++j) {
-    if (keys[j] > best.key) best = {keys[j], lane + j * warp_size};
+__device__ Choice given_choice(const Token<V>& token, const Scores& scores, const float* logits,
+                               const int32_t* choice, int count, int (&counts)[V]) {
+  Choice mine;
+  if (token.lane < count) {
+    mine.expert = choice[token.lane];
+    mine.score = scores.of(logits[mine.expert]);
   }
-  return best;
+  for (int k = 0; k < count; ++k) {
+    const int e = __shfl_sync(0xffffffffU, mine.expert, k);
+#pragma unroll
+    for (int j = 0; j < V; ++j) counts[j] += token.expert(j) == e ? 1 : 0;
+  }
+  return mine;
 }
 
-// Sets the keys of experts outside of the best groups to 0. `shared`: E + 2 groups words of this
-// warp.
+// Writes the choices of token t and their weights, and counts them.
 template <int V>
-__device__ void keep_best_groups(const RouterRule& rule, const float (&scores)[V],
-                                 uint32_t (&keys)[V], float* shared) {
-  const int lane = static_cast<int>(threadIdx.x) % warp_size;
-  const int size = rule.experts / rule.groups;
-  auto* group_keys = reinterpret_cast<uint32_t*>(shared + rule.experts);
-  auto* is_kept = group_keys + rule.groups;
-#pragma unroll
-  for (int j = 0; j < V; ++j) {
-    if (lane + j * warp_size < rule.experts) shared[lane + j * warp_size] = scores[j];
-  }
-  __syncwarp();
-  for (int group = lane; group < rule.groups; group += warp_size) {
-    const float* in_group = shared + group * size;
-    float first = in_group[0], second = -INFINITY;
-    for (int i = 1; i < size; ++i) {
-      const float score = in_group[i];
-      second = fmaxf(second, fminf(first, score));
-      first = fmaxf(first, score);
-    }
-    group_keys[group] = key_of(size > 1 ? first + second : first);
-    is_kept[group] = 0;
-  }
-  __syncwarp();
-  for (int i = 0; i < rule.chosen_groups; ++i) {
-    Best best = {0, lane < rule.groups ? lane : 0};
-    for (int group = lane; group < rule.groups; group += warp_size) {
-      if (group_keys[group] > best.key) best = {group_keys[group], group};
-    }
-    best = best_of_warp(best);
-    __syncwarp();
-    if (lane == 0) {
-      group_keys[best.index] = 0;
-      is_kept[best.index] = 1;
-    }
-    __syncwarp();
-  }
-#pragma unroll
-  for (int j = 0; j < V; ++j) {
-    const int e = lane + j * warp_size;
-    if (e < rule.experts && is_kept[e / size] == 0) keys[j] = 0;
-  }
-  __syncwarp();
-}
-
-// Writes the choices of a token.
-template <int V>
-__device__ void choose(const Forward& p, const Token<V>& token, const Scores& scores, float* shared,
-                       int32_t* choice) {
-  float biased[V];
-  uint32_t keys[V];
-#pragma unroll
-  for (int j = 0; j < V; ++j) {
-    const int e = token.expert(j);
-    const bool is_there = e < p.rule.experts;
-    biased[j] = scores.of(token.z[j]) + (p.bias != nullptr && is_there ? p.bias[e] : 0);
-    keys[j] = is_there ? key_of(biased[j]) : 0;
-  }
-  if (p.rule.chosen_groups < p.rule.groups) keep_best_groups(p.rule, biased, keys, shared);
-  Best own = best_of_lane(keys, token.lane);
-  for (int k = 0; k < p.rule.chosen; ++k) {
-    const int e = best_of_warp(own).index;
-    if (e % warp_size == token.lane) {
-      choice[k] = e;
-#pragma unroll
-      for (int j = 0; j < V; ++j) {
-        if (token.expert(j) == e) keys[j] = 0;
-      }
-      own = best_of_lane(keys, token.lane);
-    }
-  }
-  __syncwarp();
-}
-
-// Weights of the choices, and their number by expert. Every lane has choices lane, lane + 32, ..
-template <int V>
-__device__ void weigh(const Forward& p, const Token<V>& token, const Scores& scores,
-                      const float* logits, int64_t t, int (&counts)[V]) {
+__device__ void route(const Forward& p, const Token<V>& token, const Scores& scores,
+                      const float (&score)[V], int64_t t, float* shared, int (&counts)[V]) {
   const int K = p.rule.chosen;
-  const int32_t* choice = p.choice + t * K;
-  float sum = 1;
-  if (p.rule.renormalizes) {
-    float part = 0;
-    for (int k = token.lane; k < K; k += warp_size) part += scores.of(logits[choice[k]]);
-    sum = warp_sum(part) + static_cast<float>(router_epsilon);
-  }
-  for (int first = 0; first < K; first += warp_size) {
-    const int k = first + token.lane;
-    const int own = k < K ? choice[k] : -1;
-    if (k < K) p.weights[t * K + k] = p.rule.scale * (scores.of(logits[own]) / sum);
-    if (p.partials == nullptr && p.load == nullptr) continue;
-    for (int i = 0; i < min(K - first, warp_size); ++i) {
-      const int e = __shfl_sync(0xffffffffU, own, i);
-#pragma unroll
-      for (int j = 0; j < V; ++j) counts[j] += token.expert(j) == e ? 1 : 0;
+  const float* logits = p.logits + t * p.logits_stride;
+  int32_t* choice = p.choice + t * K;
+  float* weights = p.weights + t * K;
+  Choice mine;
+  float sum = 0;
+  if (p.is_chosen) {
+    for (int first = 0; first < K; first += warp_size) {
+      mine = given_choice(token, scores, logits, choice + first, min(K - first, warp_size), counts);
+      if (first + token.lane < K) weights[first + token.lane] = mine.score;
+      sum += mine.score;
     }
+  } else {
+    Chooser<V> chooser(p.rule, p.bias, token, score, shared);
+    for (int first = 0; first < K; first += warp_size) {
+      mine = chooser.choose(min(K - first, warp_size), score, counts);
+      if (first + token.lane < K) {
+        choice[first + token.lane] = mine.expert;
+        if (K > warp_size) weights[first + token.lane] = mine.score;
+      }
+      sum += mine.score;
+    }
+  }
+  sum = p.rule.renormalizes ? warp_sum(sum) + static_cast<float>(router_epsilon) : 1;
+  for (int k = token.lane; k < K; k += warp_size) {
+    weights[k] = p.rule.scale * ((K > warp_size ? weights[k] : mine.score) / sum);
   }
 }
 
@@ -194,17 +114,21 @@ __global__ void __launch_bounds__(router_warps* warp_size) forward_kernel(Forwar
   float* shared = memory + warp * (E + 2 * p.rule.groups);
   const int64_t number = static_cast<int64_t>(blockIdx.x) * router_warps + warp;
   const int64_t begin = number * p.tokens_of_warp, end = min(p.tokens, begin + p.tokens_of_warp);
-  Token<V> token;
+  Token<V> token, next;
+  if (begin < end) next.load(p.logits + begin * p.logits_stride, E);
   float probs[V] = {}, lse2 = 0;
   int counts[V] = {}, load[V] = {};
   int64_t sequence = 0;
   for (int64_t t = begin; t < end; ++t) {
     const float* logits = p.logits + t * p.logits_stride;
-    token.load(logits, E);
+    token = next;
+    if (t + 1 < end) next.load(logits + p.logits_stride, E);
     const Scores scores = token.scores(p.rule.is_softmax);
-    if (!p.is_chosen) choose(p, token, scores, shared, p.choice + t * p.rule.chosen);
+    float score[V];
+#pragma unroll
+    for (int j = 0; j < V; ++j) score[j] = token.expert(j) < E ? scores.of(token.z[j]) : 0;
     int chosen[V] = {};
-    weigh(p, token, scores, logits, t, chosen);
+    route(p, token, scores, score, t, shared, chosen);
     if (p.load != nullptr) {
       const int64_t here = (p.first_row + t) / p.sequence_rows;
       if (t > begin && here != sequence) add_load(p, token, sequence, load);
@@ -216,15 +140,13 @@ __global__ void __launch_bounds__(router_warps* warp_size) forward_kernel(Forwar
       load[j] += chosen[j];
     }
     if (p.partials == nullptr) continue;
-    float part = 0, q[V];
+    float part = 0;
 #pragma unroll
-    for (int j = 0; j < V; ++j) {
-      q[j] = token.expert(j) < E ? scores.of(token.z[j]) : 0;
-      part += q[j];
-    }
-    const float sum = p.rule.is_softmax ? 1 : warp_sum(part) + static_cast<float>(router_epsilon);
+    for (int j = 0; j < V; ++j) part += score[j];
+    const float share =
+        p.rule.is_softmax ? 1 : 1 / (warp_sum(part) + static_cast<float>(router_epsilon));
 #pragma unroll
-    for (int j = 0; j < V; ++j) probs[j] += q[j] / sum;
+    for (int j = 0; j < V; ++j) probs[j] += score[j] * share;
     lse2 += scores.lse * scores.lse;
   }
   if (p.load != nullptr && begin < end) add_load(p, token, sequence, load);

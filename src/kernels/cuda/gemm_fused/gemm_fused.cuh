@@ -45,6 +45,7 @@ constexpr bool is_swiglu_grad(Fusion f) {
 constexpr bool is_weight_grad(Fusion f) {
   return f == Fusion::weight_grad || f == Fusion::weight_grad_bf16;
 }
+constexpr bool is_plain(Fusion f) { return f == Fusion::plain || f == Fusion::plain_grad; }
 constexpr bool has_row_weights(Fusion f) {
   return f == Fusion::weighted_swiglu || f == Fusion::weighted_swiglu_grad;
 }
@@ -94,7 +95,7 @@ constexpr uint32_t b_begin = a_begin + stages * a_bytes;
 constexpr uint32_t values_begin = b_begin + stages * b_bytes;       // [tile_m][tile_n] bf16
 constexpr uint32_t bias_begin = values_begin + tile_m * row_bytes;  // [2][tile_n] bf16
 constexpr uint32_t barriers_begin = bias_begin + 2 * row_bytes;
-constexpr uint32_t barriers = 2 * stages + 4;
+constexpr uint32_t barriers = 2 * stages + 12;
 constexpr uint32_t shared_bytes = barriers_begin + 8 * barriers + 1024;  // the start is rounded up
 
 struct Shared {
@@ -107,6 +108,11 @@ struct Shared {
   __device__ uint32_t empty(int stage) const { return full(stages + stage); }
   __device__ uint32_t made(int half) const { return full(2 * stages + half); }
   __device__ uint32_t taken(int half) const { return full(2 * stages + 2 + half); }
+  // weight_grad: a place of values can be filled, was filled.
+  __device__ uint32_t ready(int half, int place) const {
+    return full(2 * stages + 4 + 2 * half + place);
+  }
+  __device__ uint32_t filled(int half, int place) const { return ready(2 + half, place); }
 };
 
 // The position of a 16-byte chunk (columns from 8 chunk on) in a row of the values: the chunks of a

@@ -4,116 +4,9 @@
 // with it: instructions count.
 #pragma once
 
-#include "kernels/cuda/gemm_fused/gemm_fused_chunks.cuh"
+#include "kernels/cuda/gemm_fused/gemm_fused_activation.cuh"
 
 namespace trireme::kernels::cuda::fused {
-
-struct Matrices {
-  Beside value, x, d, recomputed;
-  uint32_t second;  // bytes from the gate half to the up half of swiglu's
-  bool has_again;
-};
-
-template <Fusion fusion>
-__device__ Matrices matrices_of(const FusedProduct& p, const Tile& tile) {
-  constexpr bool is_pair = is_swiglu(fusion);
-  const int column = is_pair ? tile.column / 2 : tile.column;
-  return {beside(p.value, p.value_stride, tile.row, column),
-          beside(p.x, p.x_stride, tile.row, column),
-          beside(p.d, p.d_stride, tile.row, column),
-          beside(p.recomputed, p.recomputed_stride, tile.row, column),
-          static_cast<uint32_t>(2 * (is_pair ? p.n / 2 : p.n)),
-          p.recomputed != nullptr};
-}
-__device__ inline void put_again(const Matrices& to, Chunk c, const uint4& bits) {
-  c.is_inside = c.is_inside && to.has_again;
-  put(to.recomputed, c, bits);
-}
-
-// The results of a chunk: one or two chunks of the tile.
-struct Values {
-  uint4 first, second;
-};
-
-__device__ inline void finish_gelu(const Matrices& to, const Chunk& c, const Values& of) {
-  float v[W];
-  Sigmoid s[W];
-  put(to.value, c, of.first);
-  unpack<bf16>(of.first, v);
-  gelu_sigmoids(v, s);
-#pragma unroll
-  for (int j = 0; j < W; ++j) v[j] *= s[j].value;
-  put(to.d, c, pack<bf16>(v));
-}
-
-__device__ inline void finish_gelu_slope(const Matrices& to, const Chunk& c, const Values& of) {
-  float v[W], y[W], slope[W];
-  unpack<bf16>(of.first, v);
-  gelu_with_grad(v, y, slope);
-  put(to.value, c, pack<bf16>(slope));
-  put(to.d, c, pack<bf16>(y));
-}
-
-template <bool has_weight>
-__device__ void finish_swiglu(const Matrices& to, const Chunk& c, const Values& of, float weight) {
-  float gate[W], up[W];
-  Sigmoid s[W];
-  put(to.value, c, of.first);
-  put(to.value, moved(c, to.second), of.second);
-  unpack<bf16>(of.first, gate);
-  silu_sigmoids(gate, s);
-  unpack<bf16>(of.second, up);
-#pragma unroll
-  for (int j = 0; j < W; ++j) {
-    gate[j] = silu(gate[j], s[j]).value * up[j];
-    if constexpr (has_weight) gate[j] *= weight;
-  }
-  put(to.d, c, pack<bf16>(gate));
-}
-
-// Returns the sum of value silu(gate) up with a weight, otherwise 0.
-template <bool has_weight>
-__device__ float finish_swiglu_grad(const Matrices& to, const Chunk& c, const Values& of,
-                                    const Values& at, float weight) {
-  float v[W], gate[W], up[W], y[W];
-  Sigmoid s[W];
-  unpack<bf16>(at.first, gate);
-  silu_sigmoids(gate, s);
-  unpack<bf16>(of.first, v);
-  unpack<bf16>(at.second, up);
-  float sum = 0;
-#pragma unroll
-  for (int j = 0; j < W; ++j) {
-    const Silu of_gate = silu(gate[j], s[j]);
-    y[j] = of_gate.value * up[j];
-    if constexpr (has_weight) {
-      sum = fmaf(v[j], y[j], sum);
-      y[j] *= weight;
-      v[j] *= weight;
-    }
-    gate[j] = v[j] * up[j] * of_gate.derivative;
-    up[j] = v[j] * of_gate.value;
-  }
-  put(to.d, c, pack<bf16>(gate));
-  put(to.d, moved(c, to.second), pack<bf16>(up));
-  put_again(to, c, pack<bf16>(y));
-  return sum;
-}
-
-// d = value x, which is added, as stored, to the lane's sums of its columns.
-__device__ inline void finish_factor(const Matrices& to, const Chunk& c, const Values& of,
-                                     const Values& at, float (&sums)[W]) {
-  float v[W], x[W];
-  unpack<bf16>(of.first, v);
-  unpack<bf16>(at.first, x);
-#pragma unroll
-  for (int j = 0; j < W; ++j) v[j] *= x[j];
-  const uint4 bits = pack<bf16>(v);
-  put(to.d, c, bits);
-  unpack<bf16>(bits, v);
-#pragma unroll
-  for (int j = 0; j < W; ++j) sums[j] += v[j];
-}
 
 // A warp processes groups of four rows. Each of its 32 lanes has a chunk of one row or, for swiglu,
 // whose chunk of up belongs to that of gate, of two rows.
@@ -180,11 +73,13 @@ class RowWeights {
  public:
   __device__ void fetch(const float* weights, int rows, int warp) {
     const int lane = static_cast<int>(threadIdx.x) % warp_size;
-    const int row =
-        (warp + lane / rows_of_group * finishing_warps) * rows_of_group + lane % rows_of_group;
-    constexpr int later = warp_size * finishing_warps;
-    first_ = row < rows ? weights[row] : 0;
-    rest_ = row + later < rows ? weights[row + later] : 0;
+    const auto weight_of = [&](int number) {
+      const int group = warp + number / rows_of_group * finishing_warps;
+      const int row = group * rows_of_group + number % rows_of_group;
+      return group < groups && row < rows ? weights[row] : 0;
+    };
+    first_ = weight_of(lane);
+    rest_ = weight_of(lane + warp_size);
   }
   __device__ float of(int group, int row_of_group) const {
     const int at = group / finishing_warps * rows_of_group;
@@ -200,7 +95,7 @@ class RowWeights {
 __device__ inline float sum_of_four(const float (&v)[rows_of_group]) {
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   const bool is_high = lane >= 16, is_odd = lane % 16 >= 8;
-  float a = (is_high ? v[2] : v[0]), b = (is_high ? v[3] : v[1]);
+  float a = is_high ? v[2] : v[0], b = is_high ? v[3] : v[1];
   a += __shfl_xor_sync(0xffffffffU, is_high ? v[0] : v[2], 16);
   b += __shfl_xor_sync(0xffffffffU, is_high ? v[1] : v[3], 16);
   float sum = is_odd ? b : a;
@@ -290,16 +185,16 @@ __device__ void finish_tiles(const Product& p, Shared shared, AnyTiles tiles, in
         if constexpr (fusion == Fusion::gelu_slope) finish_gelu_slope(matrices, c, of[turn]);
         // The values are multiplied by the factors already.
         if constexpr (fusion == Fusion::gelu_grad) put(matrices.d, c, of[turn].first);
-        if constexpr (fusion == Fusion::plain || fusion == Fusion::plain_grad ||
-                      fusion == Fusion::weight_grad_bf16) {
-          put(matrices.d, c, of[turn].first);
-        }
+        if constexpr (fusion == Fusion::weight_grad_bf16) put(matrices.d, c, of[turn].first);
         if constexpr (fusion == Fusion::factor) {
           finish_factor(matrices, c, of[turn], at[turn], lane_sums);
         }
         if constexpr (is_pair) finish_swiglu<has_weights>(matrices, c, of[turn], weight);
-        if constexpr (is_swiglu_grad(fusion)) {
-          row_sums[turn] = finish_swiglu_grad<has_weights>(matrices, c, of[turn], at[turn], weight);
+        if constexpr (fusion == Fusion::swiglu_grad) {
+          finish_swiglu_grad(matrices, c, of[turn], at[turn]);
+        }
+        if constexpr (fusion == Fusion::weighted_swiglu_grad) {
+          row_sums[turn] = finish_weighted_swiglu_grad(matrices, c, of[turn], at[turn], weight);
         }
         // Requests the x of a later group as soon as its place is free; no row follows the last.
         if constexpr (has_x) fetch(at[turn], group + ahead * finishing_warps, turn);

@@ -4,23 +4,10 @@
 
 #include <cstring>
 
-#include "kernels/cuda/gemm_fused/gemm_fused_chunks.cuh"
+#include "kernels/cuda/gemm_fused/gemm_fused_factors.cuh"
+#include "kernels/cuda/gemm_fused/gemm_fused_results.cuh"
 
 namespace trireme::kernels::cuda::fused {
-
-// Called by all threads of a block; a barrier of the cluster must follow.
-__device__ inline void init_barriers(Shared shared) {
-  if (threadIdx.x != 0) return;
-  for (int stage = 0; stage < stages; ++stage) {
-    hopper::init_barrier(shared.full(stage), 1);
-    hopper::init_barrier(shared.empty(stage), 2 * blocks_of_cluster);
-  }
-  for (int half = 0; half < 2; ++half) {
-    hopper::init_barrier(shared.made(half), group_threads);
-    hopper::init_barrier(shared.taken(half), finishing_warps * warp_size);
-  }
-  hopper::publish_barriers();
-}
 
 // A position in the ring of stages, and the parity of its turn.
 struct Turn {
@@ -112,83 +99,6 @@ __device__ void leave_values(Shared shared, int half, const float (&d)[tile_n / 
   }
 }
 
-// Requests 16 rows of 16-byte chunks, one of each row for every lane, to the places of a warp's
-// values. Rows that are not inside become zero. REQUIRES: `place` is that of a multiple of 8.
-constexpr int rows_of_warp = 16;
-__device__ inline void request_rows(uint32_t place, const Beside& x, const Chunk& first,
-                                    int inside) {
-  const int lane = static_cast<int>(threadIdx.x) % warp_size;
-  uint64_t from = address_of(x, first);
-#pragma unroll
-  for (int row = 0; row < rows_of_warp; ++row, from += x.stride) {
-    copy_to_shared(place + row * row_bytes + swizzled(row, lane), from, row < inside);
-  }
-}
-
-// gelu'(x) of a tile, computed by the warps that multiply while their products are in flight: each
-// computes the 16 rows of its values. x is copied to the place of the values, and the factors, in
-// bf16, replace it there. A lane has a chunk of every row, which no other lane accesses. gelu(x) is
-// written at the same time.
-class Factors {
- public:
-  __device__ Factors(const FusedProduct& p, Shared shared, int half)
-      : p_(p),
-        lane_(static_cast<int>(threadIdx.x) % warp_size),
-        first_(half * half_m + static_cast<int>(threadIdx.x) % group_threads / warp_size * rows),
-        place_(shared.values(first_)) {}
-
-  // Requests x, and spreads the work evenly over that many turns. REQUIRES: the place of the values
-  // is free.
-  __device__ void begin(const Tile& tile, int turns) {
-    const Beside x = beside(p_.x, p_.x_stride, tile.row, tile.column);
-    recomputed_ = beside(p_.recomputed, p_.recomputed_stride, tile.row, tile.column);
-    inside_ = (tile.column + lane_ * W < p_.n ? p_.m - tile.row : 0) - first_;
-    request_rows(place_, x, chunk(0), inside_);
-    done_ = 0;
-    turns_ = turns;
-    due_ = 0;
-  }
-  // One turn.
-  __device__ void make_share() {
-    due_ += rows;
-    wait_for_copies();
-#pragma unroll 1
-    for (; due_ >= turns_ && done_ < rows; due_ -= turns_) make_row();
-  }
-  __device__ void make_rest() {
-    wait_for_copies();
-#pragma unroll 1
-    while (done_ < rows) make_row();
-  }
-
- private:
-  static constexpr int rows = rows_of_warp;
-
-  __device__ Chunk chunk(int row) const {
-    return {static_cast<uint32_t>(first_ + row), static_cast<uint32_t>(lane_ * 16), row < inside_};
-  }
-  __device__ uint32_t place(int row) const {
-    return place_ + row * row_bytes + swizzled(row, lane_);
-  }
-  __device__ void make_row() {
-    float x[W], factor[W], y[W];
-    unpack<bf16>(load_shared(place(done_)), x);
-    gelu_with_grad(x, y, factor);
-    store_shared(place(done_), pack<bf16>(factor));
-    Chunk recomputed = chunk(done_);
-    recomputed.is_inside = recomputed.is_inside && p_.recomputed != nullptr;
-    put(recomputed_, recomputed, pack<bf16>(y));
-    ++done_;
-  }
-
-  const FusedProduct& p_;
-  int lane_, first_;
-  uint32_t place_;
-  Beside recomputed_ = {};
-  int inside_ = 0, done_ = 0;
-  int turns_ = 0, due_ = 0;  // in rows / turns_
-};
-
 // Leaves combine(value, other) of the values of a warpgroup and the bf16 numbers in their places.
 template <typename Combine>
 __device__ void leave_combined(Shared shared, int half, const float (&d)[tile_n / 2],
@@ -218,59 +128,6 @@ __device__ void leave_combined(Shared shared, int half, const float (&d)[tile_n 
   }
 }
 
-// The gradient that a product is added to, copied to the places of a warp's values while products
-// are in flight.
-class Addends {
- public:
-  __device__ Addends(Shared shared, int half)
-      : lane_(static_cast<int>(threadIdx.x) % warp_size),
-        first_(half * half_m +
-               static_cast<int>(threadIdx.x) % group_threads / warp_size * rows_of_warp),
-        place_(shared.values(first_)) {}
-
-  // REQUIRES: the place of the values is free.
-  template <typename Product>
-  __device__ void begin(const Product& p, const Tile& tile) const {
-    const Beside d = beside(p.d + tile.group * p.d_group_stride, p.d_stride, tile.row, tile.column);
-    const Chunk first = {static_cast<uint32_t>(first_), static_cast<uint32_t>(lane_ * 16), true};
-    const int inside = (tile.column + lane_ * W < p.n ? p.m - tile.row : 0) - first_;
-    request_rows(place_, d, first, inside);
-  }
-
- private:
-  int lane_, first_;
-  uint32_t place_;
-};
-
-// Stores the values of a warpgroup in a gradient in fp32, or adds them to it; every element belongs
-// to one thread. Lanes exchange pairs of values, so that each has four neighbours.
-template <typename Product>
-__device__ void put_gradient(const Product& p, const Tile& tile, int half,
-                             const float (&d)[tile_n / 2]) {
-  const int thread = static_cast<int>(threadIdx.x) % group_threads;
-  const int warp = thread / warp_size, lane = thread % warp_size;
-  const bool is_odd = lane % 2 != 0;
-  const int row = tile.row + half * half_m + 16 * warp + lane / 4;
-  const int column = tile.column + (is_odd ? 8 : 0) + lane % 4 / 2 * 4;
-  float* to = p.gradient + tile.group * p.d_group_stride + row * p.d_stride + column;
-#pragma unroll
-  for (int chunk = 0; chunk < tile_n / 8; chunk += 2) {
-#pragma unroll
-    for (int lower = 0; lower < 2; ++lower) {
-      const float* first = d + 4 * chunk + 2 * lower;
-      const float* second = first + 4;
-      const float x = __shfl_xor_sync(0xffffffffU, hopper::select(is_odd, first[0], second[0]), 1);
-      const float y = __shfl_xor_sync(0xffffffffU, hopper::select(is_odd, first[1], second[1]), 1);
-      const float4 four = {hopper::select(is_odd, x, first[0]), hopper::select(is_odd, y, first[1]),
-                           hopper::select(is_odd, second[0], x),
-                           hopper::select(is_odd, second[1], y)};
-      float* at = to + 8 * chunk + lower * 8 * p.d_stride;
-      const bool is_inside = row + 8 * lower < p.m && column + 8 * chunk < p.n;
-      hopper::put_to_memory(at, four, is_inside && !p.adds, is_inside && p.adds);
-    }
-  }
-}
-
 // Run by one warpgroup.
 template <Fusion fusion, typename Product, typename AnyTiles>
 __device__ void multiply_tiles(const Product& p, Shared shared, AnyTiles tiles, int half) {
@@ -292,6 +149,8 @@ __device__ void multiply_tiles(const Product& p, Shared shared, AnyTiles tiles, 
   uint32_t values_parity = 1;
   Factors factors(p, shared, half);
   const Addends addends(shared, half);
+  const Gradients gradients(shared, half);
+  Results results(shared, half);
   for (; tiles.has_tile(); tiles.advance(), values_parity ^= 1) {
     const int steps = tiles.steps();
     bool is_requested = false;
@@ -347,7 +206,11 @@ __device__ void multiply_tiles(const Product& p, Shared shared, AnyTiles tiles, 
     hopper::products_wait<0>();
     release(last);
     if constexpr (fusion == Fusion::weight_grad) {
-      put_gradient(p, tiles.tile(), half, d);
+      gradients.put(p.adds, d);
+      continue;
+    }
+    if constexpr (is_plain(fusion)) {
+      results.put(d);
       continue;
     }
     if constexpr (has_bias) {

@@ -127,34 +127,31 @@ __device__ inline void copy_tile_to_all(uint32_t to, const CUtensorMap* map, int
       : "memory");
 }
 
-// ---- 16 bytes of global memory, by predicates, not branches
+// ---- copies of a tile of one matrix of several (m) from shared memory
 
-// Writes the values, or lets the memory system add them, for which nothing waits.
-__device__ inline void put_to_memory(float* to, const float4& values, bool writes, bool adds) {
+// Makes what this thread wrote to shared memory visible to the copy engine.
+__device__ inline void publish_writes() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ inline void store_tile(const CUtensorMap* map, uint32_t from, int c, int r, int m) {
   asm volatile(
-      "{\n"
-      ".reg .pred writes, adds;\n"
-      "setp.ne.s32 writes, %5, 0;\n"
-      "setp.ne.s32 adds, %6, 0;\n"
-      "@writes st.global.v4.f32 [%0], {%1, %2, %3, %4};\n"
-      "@adds red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};\n"
-      "}" ::"l"(to),
-      "f"(values.x), "f"(values.y), "f"(values.z), "f"(values.w), "r"(static_cast<int>(writes)),
-      "r"(static_cast<int>(adds))
+      "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+      "r"(from), "r"(c), "r"(r), "r"(m)
       : "memory");
 }
-
-// Returns which ? a : b without a branch: one that depends on the lane would serialise products.
-__device__ inline float select(bool which, float a, float b) {
-  float r;
-  asm("{\n"
-      ".reg .pred p;\n"
-      "setp.ne.s32 p, %3, 0;\n"
-      "selp.f32 %0, %1, %2, p;\n"
-      "}"
-      : "=f"(r)
-      : "f"(a), "f"(b), "r"(static_cast<int>(which)));
-  return r;
+// Adds the tile to what is there, element by element.
+__device__ inline void add_tile(const CUtensorMap* map, uint32_t from, int c, int r, int m) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.bulk_group [%0, {%2, %3, %4}], "
+      "[%1];" ::"l"(map),
+      "r"(from), "r"(c), "r"(r), "r"(m)
+      : "memory");
+}
+__device__ inline void tiles_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Waits until at most `left` of the thread's committed groups have not been read yet.
+template <int left>
+__device__ inline void tiles_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(left) : "memory");
 }
 
 // ---- products by a warpgroup

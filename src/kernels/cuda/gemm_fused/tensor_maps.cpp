@@ -24,13 +24,17 @@ CUtensorMap describe(void* encode, const device::ConstTensor& t,
   cuuint32_t boxes[dimensions], steps[dimensions];
   for (size_t i = 0; i < dimensions; ++i) {
     size[i] = static_cast<cuuint64_t>(sizes[i]);
-    if (i + 1 < dimensions) stride[i] = static_cast<cuuint64_t>(strides[i]) * 2;
+    if (i + 1 < dimensions) {
+      stride[i] = static_cast<cuuint64_t>(strides[i] * base::size_of(t.dtype));
+    }
     boxes[i] = static_cast<cuuint32_t>(i == 0 ? box.columns : i == 1 ? box.rows : 1);
     steps[i] = 1;
   }
+  const CUtensorMapDataType type = t.dtype == base::DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                                                : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
   CUtensorMap map;
   const CUresult result = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(encode)(
-      &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, static_cast<cuuint32_t>(dimensions),
+      &map, type, static_cast<cuuint32_t>(dimensions),
       const_cast<void*>(static_cast<const void*>(t.data)), size, stride, boxes, steps,
       CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);

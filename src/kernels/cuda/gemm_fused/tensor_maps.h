@@ -20,10 +20,10 @@ class TensorMaps {
 
   bool is_supported() const { return encode_ != nullptr; }
 
-  // Matrices of bf16 whose rows are aligned to 16 bytes. Elements outside are read as zero.
+  // Matrices of bf16 or f32 whose rows are aligned to 16 bytes. Elements outside are read as zero.
   // REQUIRES: is_supported().
   CUtensorMap matrix(const device::ConstTensor& matrix, const Box& box) const;
-  // Of several matrices [number, rows, columns], a box belongs to one; or one [rows, columns].
+  // Several matrices [number, rows, columns], where a box belongs to one; or one [rows, columns].
   CUtensorMap matrices(const device::ConstTensor& matrices, const Box& box) const;
 
  private:

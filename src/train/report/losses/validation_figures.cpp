@@ -14,6 +14,7 @@ namespace {
 std::string sum_text(const ValidationSum& sum) {
   std::string text = fmt::format("loss: {:8.5f}  tokens: {}", sum.loss(), sum.tokens);
   if (const auto bits = sum.bits_per_byte()) text += fmt::format("  bits per byte: {:.4f}", *bits);
+  if (sum.dropped > 0) text += fmt::format("  without {} dropped rows of experts", sum.dropped);
   return text;
 }
 
@@ -34,6 +35,7 @@ ValidationSum ValidationFigures::total() const {
     all.loss_sum += set.sum.loss_sum;
     all.tokens += set.sum.tokens;
     all.bytes += set.sum.bytes;
+    all.dropped += set.sum.dropped;
   }
   if (std::ranges::any_of(sets, [](const Set& set) { return set.sum.bytes == 0; })) all.bytes = 0;
   return all;

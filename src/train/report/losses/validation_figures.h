@@ -17,6 +17,7 @@ struct ValidationSum {
   double loss_sum = 0;  // nats
   int64_t tokens = 0;   // with a label
   int64_t bytes = 0;    // of text of these tokens; 0: not known
+  int64_t dropped = 0;  // rows that experts left out, because they exceeded a budget or capacity
 
   double loss() const;  // nats per token
   // Bits per byte of text, which compares models with different tokenizers; none: not known.
