@@ -113,5 +113,24 @@ TEST(ExpertsTest, a_run_is_continued_on_other_ranks_along_ep) {
   }
 }
 
+// A row budget without reserve is exceeded at once, and the engine is rebuilt in the same run.
+TEST(ExpertsTest, bytes_sent_are_those_predicted_after_a_larger_row_budget) {
+  const Scratch s;
+  write_tiny(s);
+  s.write("tiny.toml", moe_model);
+  const Outcome outcome =
+      trireme(s, {"train", "tiny_run.toml", "--json", "--moe.row_budget=1",
+                  "--parallelism.data_parallel_shard_degree=2",
+                  "--parallelism.expert_parallel_degree=2", "--training.local_batch_size=1"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("exceeded the row budget of 1;"), std::string::npos) << outcome.err;
+  const base::Json ranks = only_object(outcome.out).at("ranks");
+  ASSERT_EQ(ranks.size(), 2U);
+  for (const base::Json& rank : ranks) {
+    EXPECT_GT(rank.at("traffic_counted_bytes").get<int64_t>(), 0);
+    EXPECT_EQ(rank.at("traffic_counted_bytes"), rank.at("traffic_predicted_bytes"));
+  }
+}
+
 }  // namespace
 }  // namespace trireme::tests
