@@ -251,10 +251,11 @@ TEST(DecoderTest, tokens_do_not_depend_on_the_batch_or_the_order) {
 TEST(DecoderTest, tokens_of_experts_do_not_depend_on_the_batch_or_the_order) {
   for (const char* family : {"olmoe", "qwen3_moe"}) {
     SCOPED_TRACE(family);
-    RandomWeights weights(train::HfSource(golden_folder(family)).dims(), 6);
+    train::HfSource weights(golden_folder(family));
     expect_tokens_by_sequence(weights);
   }
-  RandomWeights shared(tiny_shared_moe(), 6);
+  SCOPED_TRACE("shared experts");
+  RandomWeights shared(tiny_shared_moe(), 2);
   expect_tokens_by_sequence(shared);
 }
 

@@ -13,6 +13,7 @@ ContextGroup::ContextGroup(const spec::Plan& plan, comm::Mesh* mesh, device::Dev
     : compute_(compute) {
   if (plan.mesh[Axis::cp] == 1) return;
   all_ = &mesh->along(Axis::cp, comm::Channel::compute);
+  counted_ = all_->traffic().bytes;  // of an engine before this one
   const spec::ContextSplit split = spec::local_shape_of(plan).context();
   const int place = all_->rank();
   comm::Communicator::Options options = all_->options();

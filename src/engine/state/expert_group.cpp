@@ -29,11 +29,19 @@ ExpertGroup::ExpertGroup(const spec::ModelSpec& model, const spec::Plan& plan, c
   cuts_ = along({Axis::ep, Axis::etp});
   boundary_.tokens = along(spec::token_axes(plan));
   if (spec::sums_loads_of_step(model)) boundary_.step = along(spec::step_axes(plan));
-  if (boundary_.ep == nullptr) return;
-  boundary_.rows = along({Axis::ep}, comm::Channel::expert_rows);
-  side_ = device.make_stream("ep");
-  boundary_.side = side_.get();
-  boundary_.times = &times_;
+  if (boundary_.ep != nullptr) {
+    boundary_.rows = along({Axis::ep}, comm::Channel::expert_rows);
+    side_ = device.make_stream("ep");
+    boundary_.side = side_.get();
+    boundary_.times = &times_;
+  }
+  counted_ = sent_bytes();
+}
+
+int64_t ExpertGroup::sent_bytes() const {
+  int64_t bytes = 0;
+  for (const comm::Communicator* group : groups_) bytes += group->traffic().bytes;
+  return bytes;
 }
 
 spec::Coord ExpertGroup::coord_of(int rank, spec::Coord own) const {
@@ -55,8 +63,7 @@ void ExpertGroup::set_buffer(device::Tensor buffer) {
 }
 
 void ExpertGroup::count(int64_t TrafficTable::*kind) {
-  int64_t bytes = 0;
-  for (const comm::Communicator* group : groups_) bytes += group->traffic().bytes;
+  const int64_t bytes = sent_bytes();
   traffic_.*kind += bytes - counted_;
   counted_ = bytes;
 }

@@ -44,6 +44,8 @@ class ExpertGroup {
   const spec::TrafficTable& traffic() const { return traffic_; }
 
  private:
+  int64_t sent_bytes() const;
+
   device::Stream& compute_;
   int etp_ = 1;
   nn::ExpertBoundary boundary_;
@@ -53,7 +55,7 @@ class ExpertGroup {
   std::unique_ptr<device::Stream> side_;
   nn::TransferTimes times_;
   device::Tensor buffer_;
-  int64_t counted_ = 0;
+  int64_t counted_ = 0;  // groups of the mesh may have sent some before this object existed
   spec::TrafficTable traffic_;
 };
 

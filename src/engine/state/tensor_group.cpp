@@ -12,7 +12,9 @@ using spec::TrafficTable;
 
 TensorGroup::TensorGroup(const spec::Plan& plan, comm::Mesh* mesh, device::Stream& compute)
     : compute_(compute), sequence_parallel_(plan.layout.sequence_parallel) {
-  if (plan.mesh[Axis::tp] > 1) group_ = &mesh->along(Axis::tp, comm::Channel::compute);
+  if (plan.mesh[Axis::tp] == 1) return;
+  group_ = &mesh->along(Axis::tp, comm::Channel::compute);
+  counted_ = group_->traffic().bytes;  // of an engine before this one
 }
 
 void TensorGroup::sum_grads(device::Tensor inout) {

@@ -33,7 +33,8 @@ const std::string router_bias =
     "dense_layers = 1\n";
 
 struct ExpertsRun {
-  explicit ExpertsRun(const std::string& more = "", const Words& options = {}) {
+  explicit ExpertsRun(const std::string& more = "", const Words& options = {})
+      : has_export(more.empty()) {
     write_tiny(s);
     s.write("tiny.toml", moe_model + more);
     summary = train(options);
@@ -41,17 +42,19 @@ struct ExpertsRun {
   base::Json train(const Words& options) const {
     Words words = {"train", "tiny_run.toml", "--validation.enable", "--validation.samples=5",
                    "--checkpoint.interval=2"};
+    if (!has_export) words.emplace_back("--checkpoint.export_folder=");
     words.insert(words.end(), options.begin(), options.end());
     return trireme_json(s, words);
   }
-  base::Json loss(const std::string& weights) const {
-    return trireme_json(s, {"eval", weights, "--batch", "2"}).at("loss");
+  base::Json loss(const std::string& from) const {
+    return trireme_json(s, {"eval", from, "--batch", "2"}).at("loss");
   }
-  base::Json tokens(const std::string& weights) const {
-    return trireme_json(s, {"generate", weights, "--prompt", "9 bottles", "--tokens", "30"})
+  base::Json tokens(const std::string& from) const {
+    return trireme_json(s, {"generate", from, "--prompt", "9 bottles", "--tokens", "30"})
         .at("tokens");
   }
   Scratch s;
+  bool has_export;  // the model has a Hugging Face form
   base::Json summary;
 };
 
@@ -77,6 +80,9 @@ TEST(ExpertsTest, the_bias_of_routers_is_read_from_checkpoints) {
 
 TEST(ExpertsTest, a_model_without_a_hugging_face_form_is_not_exported) {
   const ExpertsRun run(router_bias);
+  const Outcome trained = trireme(run.s, {"train", "tiny_run.toml", "--overwrite"});
+  EXPECT_EQ(trained.exit_code, 2) << trained.err;
+  EXPECT_NE(trained.err.find("checkpoint.export_folder"), std::string::npos) << trained.err;
   const Outcome outcome = trireme(run.s, {"ckpt", "export", "run", "--out", "exported"});
   EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
   EXPECT_NE(outcome.err.find("sigmoid"), std::string::npos) << outcome.err;
@@ -104,6 +110,25 @@ TEST(ExpertsTest, a_run_is_continued_on_other_ranks_along_ep) {
     EXPECT_EQ(summary.at("steps"), 4);
     EXPECT_NEAR(summary.at("validation_loss").get<double>(), expected, 1e-4);
     EXPECT_NEAR(run.loss("run/checkpoint").get<double>(), expected, 1e-4);
+  }
+}
+
+// A row budget without reserve is exceeded at once, and the engine is rebuilt in the same run.
+TEST(ExpertsTest, bytes_sent_are_those_predicted_after_a_larger_row_budget) {
+  const Scratch s;
+  write_tiny(s);
+  s.write("tiny.toml", moe_model);
+  const Outcome outcome =
+      trireme(s, {"train", "tiny_run.toml", "--json", "--moe.row_budget=1",
+                  "--parallelism.data_parallel_shard_degree=2",
+                  "--parallelism.expert_parallel_degree=2", "--training.local_batch_size=1"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("exceeded the row budget of 1;"), std::string::npos) << outcome.err;
+  const base::Json ranks = only_object(outcome.out).at("ranks");
+  ASSERT_EQ(ranks.size(), 2U);
+  for (const base::Json& rank : ranks) {
+    EXPECT_GT(rank.at("traffic_counted_bytes").get<int64_t>(), 0);
+    EXPECT_EQ(rank.at("traffic_counted_bytes"), rank.at("traffic_predicted_bytes"));
   }
 }
 
