@@ -278,7 +278,7 @@ TEST(ExpertSkew, dropped_pairs_are_counted) {
       for (const int ep : {2, 4}) {
         Layout layout = skewed(chosen, 4, ep);
         layout.overflow = spec::Overflow::drop;
-        for (const double budget : {1.0, 1.3}) {
+        for (const double budget : {1.0, 1.2}) {
           layout.row_budget = budget;
           const SkewResults found = train_skewed(layout, bias, 2);
           const Drops wanted = naive(found);

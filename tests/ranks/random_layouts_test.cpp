@@ -17,7 +17,7 @@ TEST(RandomLayouts, use_memory_and_send_bytes_as_predicted) {
 }
 
 TEST(RandomLayouts, of_experts_use_memory_and_send_bytes_as_predicted) {
-  train_random_experts(37, 100, false);
+  train_random_experts(37, 60, false);
 }
 
 // Few models, so that few runs on one rank are needed.
@@ -67,7 +67,7 @@ TEST(RandomLayouts, of_experts_train_as_one_rank_does) {
   constexpr int min_random_ranks = 2, max_random_ranks = 8;
   spec::LayoutDice dice(41);
   const std::vector<spec::ModelDims> models = expert_models();
-  const int count = std::getenv("TRIREME_FULL") != nullptr ? 200 : 20;
+  const int count = std::getenv("TRIREME_FULL") != nullptr ? 200 : 12;
   for (int done = 0; done < count;) {
     const Layout layout = any_expert_layout(dice, models);
     if (ranks_of(layout) < min_random_ranks || ranks_of(layout) > max_random_ranks ||

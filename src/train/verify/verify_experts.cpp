@@ -12,6 +12,8 @@ namespace trireme::train {
 namespace {
 
 constexpr int64_t max_chosen = 3, max_groups = 4, width_of_a_rank = 24;
+// Three narrow matrices of small weights would hardly change the loss, whatever rows they get.
+constexpr float min_init_std = 0.1F;
 
 // Returns a router with few experts, in the same number of experts per rank up to a few, more than
 // are chosen if the full one has more.
@@ -43,6 +45,7 @@ void scale_experts(spec::ModelDims& small, spec::Layout& l, std::vector<std::str
   moe.router = small_router(moe.router, l.ep);
   moe.ffn = std::min(moe.ffn, width_of_a_rank * l.etp);
   moe.shared_ffn = std::min(moe.shared_ffn, width_of_a_rank * l.tp);
+  small.init_std = std::max(small.init_std, min_init_std);
   small.dense_layers = std::min({small.dense_layers, 1, small.layers - 1});
   small.expert_step = std::min({small.expert_step, 2, small.layers - small.dense_layers});
 

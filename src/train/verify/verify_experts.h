@@ -12,8 +12,8 @@ namespace trireme::train {
 
 // Scales the experts of `small`, whose other sizes and number of blocks are those of the small
 // model, and the layout's limits on rows; adds notes on differences other than sizes. Keeps ep and
-// etp, one expert a rank, groups, shared experts and dense blocks. A job without experts stays as
-// it is.
+// etp, one expert a rank, groups, shared experts and dense blocks; initial weights become larger. A
+// job without experts stays as it is.
 void scale_experts(spec::ModelDims& small, spec::Layout&, std::vector<std::string>& notes);
 
 // Returns the model with every token processed by every expert. Recipes are compared with it:
