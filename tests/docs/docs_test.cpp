@@ -278,6 +278,18 @@ const std::vector<Known> known_commands = {
     {"trireme verify configs/kjv.toml --parallelism.context_parallel_degree=2 "
      "--parallelism.context_parallel_kind=ring",
      How::here},
+    {"trireme train configs/kjv-moe.toml", How::here,
+     "trireme train configs/kjv-moe.toml --training.steps=4 --validation.enable=false "
+     "--job.dump_folder=runs/moe"},
+    {"trireme train configs/kjv-moe.toml --parallelism.data_parallel_shard_degree=4 "
+     "--parallelism.expert_parallel_degree=4 --training.steps=20 --job.dump_folder=runs/experts",
+     How::here,
+     "trireme train configs/kjv-moe.toml --parallelism.data_parallel_shard_degree=4 "
+     "--parallelism.expert_parallel_degree=4 --training.steps=3 --validation.enable=false "
+     "--job.dump_folder=runs/experts"},
+    {"trireme verify configs/kjv-moe.toml --parallelism.data_parallel_shard_degree=2 "
+     "--parallelism.expert_parallel_degree=2",
+     How::here},
     {"trireme verify configs/kjv.toml --model.name=kjv-moe "
      "--parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=4",
      How::here},
