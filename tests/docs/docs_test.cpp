@@ -90,21 +90,17 @@ const std::vector<Known> known_commands = {
     {"trireme train configs/kjv.toml --training.dtype=bf16 --training.steps=300 "
      "--job.dump_folder=runs/bf16",
      How::started},
-    {"trireme train configs/kjv-moe.toml", How::here,
-     "trireme train configs/kjv-moe.toml --training.steps=2 --lr_scheduler.warmup_steps=1"},
     {"trireme train configs/kjv-moe.toml --parallelism.data_parallel_shard_degree=2 "
-     "--parallelism.expert_parallel_degree=2 --training.steps=300 --job.dump_folder=runs/experts",
+     "--parallelism.expert_parallel_degree=2 --training.steps=300 --job.dump_folder=runs/spread",
      How::here,
      "trireme train configs/kjv-moe.toml --parallelism.data_parallel_shard_degree=2 "
      "--parallelism.expert_parallel_degree=2 --training.steps=2 --lr_scheduler.warmup_steps=1 "
-     "--job.dump_folder=runs/experts"},
+     "--job.dump_folder=runs/spread"},
     {"trireme train configs/kjv-moe.toml --training.global_batch_size=4 --training.steps=400 "
-     "--job.dump_folder=runs/experts --resume auto",
+     "--job.dump_folder=runs/spread --resume auto",
      How::here,
      "trireme train configs/kjv-moe.toml --training.global_batch_size=4 --training.steps=3 "
-     "--lr_scheduler.warmup_steps=1 --job.dump_folder=runs/experts --resume auto"},
-    {"trireme generate runs/kjv-moe --prompt 'In the beginning'", How::here,
-     "trireme generate runs/kjv-moe --prompt 'In the beginning' --tokens 5"},
+     "--lr_scheduler.warmup_steps=1 --job.dump_folder=runs/spread --resume auto"},
     {"trireme train runs/kjv/run.json --overwrite --json", How::here},
     {"trireme train --model kjv-llama --data runs/kjv-data/kjv.txt --steps 300", How::here,
      "trireme train --model kjv-llama --data runs/kjv-data/kjv.txt --steps 2"},
@@ -281,6 +277,8 @@ const std::vector<Known> known_commands = {
     {"trireme train configs/kjv-moe.toml", How::here,
      "trireme train configs/kjv-moe.toml --training.steps=4 --validation.enable=false "
      "--job.dump_folder=runs/moe"},
+    {"trireme generate runs/kjv-moe --prompt 'In the beginning'", How::here,
+     "trireme generate runs/moe --prompt 'In the beginning' --tokens 5"},
     {"trireme train configs/kjv-moe.toml --parallelism.data_parallel_shard_degree=4 "
      "--parallelism.expert_parallel_degree=4 --training.steps=20 --job.dump_folder=runs/experts",
      How::here,
