@@ -13,7 +13,7 @@
 namespace trireme::plan {
 namespace {
 
-SearchOptions on(int64_t gpus) {
+SearchOptions searched_on(int64_t gpus) {
   SearchOptions options;
   options.gpus = gpus;
   return options;
@@ -27,10 +27,12 @@ std::set<int> eps_tried(const Job& job, SearchOptions options) {
 }
 
 TEST(ExpertSearch, every_degree_that_fits_experts_and_ranks_is_tried) {
-  EXPECT_EQ(eps_tried(job_of("olmoe-1b-7b", 32, 4096), on(16)), (std::set<int>{1, 2, 4, 8, 16}));
-  EXPECT_EQ(eps_tried(job_of("mixtral-8x7b", 32, 1024), on(16)), (std::set<int>{1, 2, 4, 8}));
-  EXPECT_EQ(eps_tried(job_of("llama-1b", 32, 1024), on(16)), std::set<int>{1});
-  SearchOptions some = on(16);
+  EXPECT_EQ(eps_tried(job_of("olmoe-1b-7b", 32, 4096), searched_on(16)),
+            (std::set<int>{1, 2, 4, 8, 16}));
+  EXPECT_EQ(eps_tried(job_of("mixtral-8x7b", 32, 1024), searched_on(16)),
+            (std::set<int>{1, 2, 4, 8}));
+  EXPECT_EQ(eps_tried(job_of("llama-1b", 32, 1024), searched_on(16)), std::set<int>{1});
+  SearchOptions some = searched_on(16);
   some.space.ep = {4};
   EXPECT_EQ(eps_tried(job_of("olmoe-1b-7b", 32, 4096), some), std::set<int>{4});
 }
@@ -38,7 +40,7 @@ TEST(ExpertSearch, every_degree_that_fits_experts_and_ranks_is_tried) {
 TEST(ExpertSearch, ranks_share_single_experts_only_if_asked_to) {
   const Job job = job_of("mixtral-8x7b", 32, 1024);
   std::set<int> etps;
-  SearchOptions options = on(8);
+  SearchOptions options = searched_on(8);
   options.visit = [&](const Layout& l, const Price&) { etps.insert(l.etp); };
   (void)search(job, shipped_machine("h100"), trireme_stack(), options);
   EXPECT_EQ(etps, std::set<int>{1});
@@ -49,8 +51,8 @@ TEST(ExpertSearch, ranks_share_single_experts_only_if_asked_to) {
 }
 
 TEST(ExpertSearch, experts_are_spread_if_their_state_is_large) {
-  const SearchResult found =
-      search(job_of("mixtral-8x7b", 128, 4096), shipped_machine("h100"), trireme_stack(), on(32));
+  const SearchResult found = search(job_of("mixtral-8x7b", 128, 4096), shipped_machine("h100"),
+                                    trireme_stack(), searched_on(32));
   ASSERT_TRUE(found.best);
   EXPECT_GT(found.best->layout.ep, 1) << to_text(found.best->layout);
 }
@@ -58,7 +60,7 @@ TEST(ExpertSearch, experts_are_spread_if_their_state_is_large) {
 TEST(ExpertSearch, a_smaller_row_budget_needs_less_memory_and_time) {
   const Job job = job_of("qwen3-30b-a3b", 64, 4096);
   const auto smallest = [&](double budget) {
-    SearchOptions options = on(16);
+    SearchOptions options = searched_on(16);
     options.space.ep = {8};
     options.space.row_budget = budget;
     const SearchResult found = search(job, shipped_machine("h200"), trireme_stack(), options);
@@ -69,7 +71,7 @@ TEST(ExpertSearch, a_smaller_row_budget_needs_less_memory_and_time) {
 }
 
 TEST(ExpertSearch, a_rule_that_every_degree_breaks_is_listed_once) {
-  SearchOptions options = on(16);
+  SearchOptions options = searched_on(16);
   options.space.tp = {16};
   const SearchResult found =
       search(job_of("mixtral-8x7b", 16, 1024), shipped_machine("h100"), trireme_stack(), options);
@@ -78,7 +80,7 @@ TEST(ExpertSearch, a_rule_that_every_degree_breaks_is_listed_once) {
 }
 
 TEST(ExpertSearch, an_impossible_degree_is_refused_with_those_that_are_possible) {
-  SearchOptions options = on(8);
+  SearchOptions options = searched_on(8);
   options.space.ep = {3};
   try {
     (void)search(job_of("olmoe-1b-7b", 8, 1024), shipped_machine("h100"), trireme_stack(), options);
