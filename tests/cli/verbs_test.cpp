@@ -274,7 +274,7 @@ TEST(VerifyTest, checks_models_with_experts) {
       trireme(s, words_of("verify --model kjv-moe --parallelism.data_parallel_replicate_degree=3 "
                           "--parallelism.expert_parallel_degree=3"));
   EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_NE(refused.err.find("8 experts do not divide by it"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("16 experts do not divide by it"), std::string::npos) << refused.err;
 }
 
 TEST(DoctorTest, lists_the_models_that_other_verbs_accept) {

@@ -344,6 +344,9 @@ const std::vector<Known> known_commands = {
      "trireme ckpt export runs/saved --out runs/exported-bf16 --dtype bf16 --max-shard-bytes 20000 "
      "--json"},
     {"trireme ckpt import runs/exported --into runs/imported", How::here},
+    {"trireme ckpt import runs/exported --upcycle --model my-moe.toml --noise 0.001 --into "
+     "runs/upcycled",
+     How::here},
     {"trireme train configs/kjv.toml --job.dump_folder=runs/imported --resume auto", How::started,
      "trireme train tiny_run.toml --training.steps=1000000 --job.dump_folder=runs/imported "
      "--resume auto"},
@@ -564,6 +567,9 @@ void make_newcomers_folder(const Scratch& s) {
   s.write("book.txt", tiny_text(1000));
   s.write("prompts.txt", "In the beginning\nAnd he\n");
   s.write("tasks.jsonl", "{\"ctx\": \"a\", \"endings\": [\"b\", \"cd\"], \"label\": 1}\n");
+  s.write("my-moe.toml", std::string(tiny_model) +
+                             "[moe]\nexperts = 4\nexperts_per_token = 2\nexpert_ffn = 32\n"
+                             "renormalize = true\n");
   s.write("mine.txt", "0F0 0F1 0BW0 0BW1\n1F0 1BW0 1F1 1BW1\n");
   for (const char* name : {"a.jsonl", "b.jsonl"}) s.write(name, "{\"text\": \"a line\"}\n");
   s.write("train.bin", std::string(64, '\1'));

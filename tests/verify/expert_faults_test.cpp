@@ -65,15 +65,23 @@ SmallJob of_scope(SmallJob job, AuxScope scope) {
   return job;
 }
 
-// The all_to_alls of a block: of counts, weights and rows; of results; backward: of the rows of
-// dy, of the gradients of weights and of rows. With two blocks the backward begins with call 8.
-constexpr int64_t of_counts = 0, of_weights = 1, of_rows = 2, of_results = 3;
-constexpr int64_t of_dy = 8, of_dweights = 9, of_drows = 10;
-constexpr int64_t of_second_counts = 7;  // of the second micro-batch, with one block of experts
+// The all_to_alls of a block. One group exchanges counts and weights, and in the backward the
+// gradients of weights; another one rows and results, rows of dy and of dh2. With two blocks the
+// backward begins with call 4 of both.
+struct Exchange {
+  const char* group;
+  int64_t call;
+};
+constexpr const char *values_group = "ep expert", *rows_group = "ep expert rows";
+constexpr Exchange of_counts{values_group, 0}, of_weights{values_group, 1};
+constexpr Exchange of_rows{rows_group, 0}, of_results{rows_group, 1};
+constexpr Exchange of_dy{rows_group, 4}, of_dweights{values_group, 4}, of_drows{rows_group, 5};
+constexpr Exchange of_counts_of_the_second_block{values_group, 2};
+constexpr Exchange of_second_counts{values_group, 3};  // of the second micro-batch, with one block
 
-train::VerifyHooks exchange(What what, int64_t call, int rank = -1) {
+train::VerifyHooks exchange(What what, const Exchange& of, int rank = -1) {
   return one_fault(
-      {.what = what, .op = "all_to_all", .group = "ep expert", .call = call, .world_rank = rank});
+      {.what = what, .op = "all_to_all", .group = of.group, .call = of.call, .world_rank = rank});
 }
 train::VerifyHooks in_group(const char* group, const char* op, What what, float factor = 1) {
   return one_fault({.what = what, .op = op, .group = group, .factor = factor});
@@ -131,7 +139,8 @@ std::vector<Planted> rows_of_experts() {
 
 std::vector<Planted> exchanges_of_rows() {
   return {
-      {"counts_of_another_block", ep2, exchange(What::stale, 4), "loss"},
+      {"counts_of_another_block", ep2, exchange(What::stale, of_counts_of_the_second_block),
+       "loss"},
       {"counts_of_the_micro_batch_before", in_two(of_model(ep2, sigmoid_model())),
        exchange(What::stale, of_second_counts), "loss"},
       {"counts_dropped", over_cp, exchange(What::drop, of_counts), "loss"},
@@ -155,8 +164,8 @@ std::vector<Planted> exchanges_of_rows() {
       {"rank_leaves_out_an_exchange_of_the_backward", hasty(over_tp),
        exchange(What::absent, of_drows, 0), "completes"},
       {"ranks_of_other_experts_exchange_rows", ep2_of_4,
-       with_group("ep expert", [](int rank) { return rank % 2; }), "loss"},
-      {"experts_in_the_wrong_order", ep2, with_order("ep expert", [](int rank) { return -rank; }),
+       with_group(rows_group, [](int rank) { return rank % 2; }), "loss"},
+      {"experts_in_the_wrong_order", ep2, with_order(rows_group, [](int rank) { return -rank; }),
        "loss"},
       {"parts_of_etp_not_summed", etp2, in_group("etp expert", "reduce_scatter", What::drop),
        "loss"},
