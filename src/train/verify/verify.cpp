@@ -91,7 +91,7 @@ class Verifier {
 
   // Lets every expert process every token from here on. Returns the fp32 rank of that model.
   RankRecord choose_all(const spec::Layout& exact) {
-    model_ = spec::make_model(with_all_chosen(scaled_.dims));
+    model_ = spec::make_model(with_all_chosen(scaled_.dims, job_.dims));
     report_.notes.push_back(
         "the last runs let every expert process every token: rounding changes choices");
     return run_alone(exact);

@@ -71,12 +71,13 @@ void scale_experts(spec::ModelDims& small, spec::Layout& l, std::vector<std::str
   }
 }
 
-spec::ModelDims with_all_chosen(spec::ModelDims dims) {
-  if (!dims.moe) return dims;
-  spec::RouterSpec& r = dims.moe->router;
+spec::ModelDims with_all_chosen(spec::ModelDims small, const spec::ModelDims& full) {
+  if (!small.moe) return small;
+  small.init_std = full.init_std;
+  spec::RouterSpec& r = small.moe->router;
   r.groups = r.chosen_groups = 1;
   r.chosen = r.experts;
-  return dims;
+  return small;
 }
 
 void shrink_expert_axes(spec::Layout& l, std::vector<std::string>& notes) {

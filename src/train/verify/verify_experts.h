@@ -16,9 +16,10 @@ namespace trireme::train {
 // job without experts stays as it is.
 void scale_experts(spec::ModelDims& small, spec::Layout&, std::vector<std::string>& notes);
 
-// Returns the model with every token processed by every expert. Recipes are compared with it:
-// rounding changes the choices between experts of nearly equal scores, and with them the gradients.
-spec::ModelDims with_all_chosen(spec::ModelDims);
+// Returns the small model with every token processed by every expert, and with the initial weights
+// of the `full` one. Recipes are compared with it: rounding changes the choices between experts of
+// nearly equal scores, and with them the gradients.
+spec::ModelDims with_all_chosen(spec::ModelDims small, const spec::ModelDims& full);
 
 // Reduces ep to the largest legal value below it if `l`, whose data axes were reduced, has too few
 // ranks for it.

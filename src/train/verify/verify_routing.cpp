@@ -19,7 +19,8 @@ using LayerStats = engine::RouterUpdate::LayerStats;
 
 constexpr const char* counts_hint =
     "choices: the router's logits and bias, or rows that a rank routes twice or not at all. If the "
-    "counts differ by a few pairs, two scores may be equal but for rounding: try another seed";
+    "counts differ by a few pairs, two scores may be equal but for rounding: try another "
+    "debug.seed";
 constexpr const char* bias_hint =
     "the update of the router's bias: counts of all ranks, at the end of a step";
 
