@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// diagnose(): predicted against measured, term by term, and the causes of the difference in order,
+// each with its evidence and what to change. It is a pure function of the run's files.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "analysis/run_record.h"
+#include "analysis/waterfall.h"
+#include "base/text/json.h"
+
+namespace trireme::analysis {
+
+enum class Cause : uint8_t {
+  slow_rank,
+  slow_link,
+  stage_imbalance,
+  data_starvation,
+  host_pauses,
+  throttled_clock,
+  needless_recompute,
+  memory_near_limit,
+  dead_rank,
+  slow_save,
+  stale_machine_file,
+  unknown,  // slower than predicted, or slower than before, and no rule explains it
+  count
+};
+std::string_view name_of(Cause);  // "slow_rank"
+
+struct Finding {
+  Cause cause = Cause::unknown;
+  std::string title;  // one sentence: "rank 3 computes 21 % slower than the others since step 120"
+  double share = 0;   // of the step's time that it costs; 0: not a matter of time
+  int rank = -1;      // the rank at fault, if one is
+  int stage = -1;     // along pp
+  int64_t first_step = -1;            // since when
+  std::vector<std::string> evidence;  // figures, one line each
+  std::string advice;                 // what to change, with the key or the command
+};
+
+struct Diagnosis {
+  RunState state = RunState::unknown;
+  std::string lamp;      // "good", "warning", "bad", "off"
+  std::string sentence;  // "slow since step 120: rank 3 computes 21 % slower than the others"
+  std::vector<Finding> findings;  // the largest first; empty: nothing is wrong
+  Waterfall waterfall;
+};
+
+Diagnosis diagnose(const RunRecord&);
+base::Json to_json(const Diagnosis&);
+
+}  // namespace trireme::analysis
