@@ -85,13 +85,15 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
       .resume = resume_of(args),
       .takes_over = args.flag("--take-over"),
       .program = {.version = build_info().version, .commit = build_info().commit},
+      .environment = environment_words({}),
+      .machines = {.configured = machine, .folders = machine_folders()},
       .process_start = obs::process_start_seconds()};
   const train::TrainSummary summary = train::train(config, run_mode(args), hooks, info);
   progress.finish();
   if (!is_first) return exit_code_of(summary);
   std::optional<train::StepPrediction> step;
   if (summary.attempt_steps > 0) {
-    step = train::step_prediction(config, summary, machine, machine_folders());
+    step = train::step_prediction(config, summary, hooks.machines);
   }
   try {
     if (args.wants_json()) {

@@ -12,12 +12,11 @@ namespace trireme::obs {
 EventLog::EventLog(const std::filesystem::path& folder)
     : file_(cut_partial_line(folder / file_name), OutputFile::Mode::append) {}
 
-std::string EventLog::add(const Event& event) {
-  std::string line =
-      to_json(event).dump(-1, ' ', false, base::Json::error_handler_t::replace) + "\n";
-  file_.add(line);
-  return line;
+std::string line_of(const Event& event) {
+  return to_json(event).dump(-1, ' ', false, base::Json::error_handler_t::replace) + "\n";
 }
+
+void EventLog::add(const Event& event) { file_.add(line_of(event)); }
 
 std::vector<Event> read_events(const std::filesystem::path& folder, int64_t* damaged) {
   std::ifstream in(folder / EventLog::file_name, std::ios::binary);

@@ -19,12 +19,13 @@ class EventLog {
   // Appends to an existing file, after removing an incomplete last line of a killed process. Throws
   // IoError if it cannot be opened.
   explicit EventLog(const std::filesystem::path& folder);
-  // Returns the line that was written, for copies.
-  std::string add(const Event& event);
+  void add(const Event& event);
 
  private:
   ReportFile file_;
 };
+
+std::string line_of(const Event&);  // ends with a newline
 
 // Returns the events of a run's folder in the order of the file; none if there is no file. Lines
 // that are no events are left out, and counted in `damaged` if it is not null.

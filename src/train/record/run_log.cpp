@@ -62,11 +62,23 @@ RunLog::~RunLog() {
   if (!is_open()) return;
   try {
     phases_.change(Phase::closing);
-    add({.kind = obs::EventKind::end,
-         .severity = end_reason_ == "failed" ? obs::Severity::error : obs::Severity::info,
-         .text = end_text_,
-         .data = {{"reason", end_reason_}}});
-    guarded([this] {
+    const obs::Event end =
+        filled({.kind = obs::EventKind::end,
+                .step = last_recorded_step_,
+                .severity = end_reason_ == "failed" ? obs::Severity::error : obs::Severity::info,
+                .text = end_text_,
+                .data = {{"reason", end_reason_}}});
+    if (listeners_ != nullptr) {
+      listeners_->pass_on(obs::line_of(end));
+      listeners_->finish();
+      if (const int64_t dropped = listeners_->dropped(); dropped > 0) {
+        add_alert(-1, Alert{"metrics_command",
+                            fmt::format("metrics.command did not receive {} lines", dropped)});
+      }
+    }
+    ledger_.add(end);
+    guarded([&] {
+      events_->add(end);
       write_span();
       write_ledger();
     });
@@ -90,7 +102,8 @@ void RunLog::open(const obs::RunOwner& owner, const Start& start) {
   name_ = start.name;
   group_ = start.group;
   node_ = host_name();
-  copy_ = start.copy;
+  if (start.rules) rules_.emplace(*start.rules);
+  listeners_ = start.listeners;
   EarlierAttempts earlier = read_earlier_attempts(folder_, alive_until_);
   spans_.emplace(folder_);
   events_.emplace(folder_);
@@ -126,8 +139,7 @@ obs::Phase RunLog::phase_of(int64_t step) const {
 
 void RunLog::repeats_until(int64_t step) { repeated_until_ = std::max(repeated_until_, step); }
 
-void RunLog::add(Note note) {
-  if (!is_open()) return;
+obs::Event RunLog::filled(Note note) const {
   obs::Event event;
   event.kind = note.kind;
   event.step = note.step;
@@ -138,11 +150,36 @@ void RunLog::add(Note note) {
   event.attempt = owner_->attempt();
   event.epoch = owner_->epoch();
   event.node = node_;
+  return event;
+}
+
+std::string RunLog::add(Note note) {
+  if (!is_open()) return "";
+  const obs::Event event = filled(std::move(note));
+  const std::string line = obs::line_of(event);
   ledger_.add(event);
-  guarded([&] {
-    const std::string line = events_->add(event);
-    if (copy_) copy_(line);
-  });
+  guarded([&] { events_->add(event); });
+  if (listeners_ != nullptr) listeners_->pass_on(line);
+  return line;
+}
+
+void RunLog::add_alert(int64_t step, const std::optional<Alert>& alert) {
+  if (!alert) return;
+  const std::string line = add({.kind = obs::EventKind::alert,
+                                .step = step,
+                                .severity = obs::Severity::warning,
+                                .text = alert->text,
+                                .data = {{"rule", alert->rule}}});
+  base::log_warning("{}", alert->text);
+  if (listeners_ != nullptr) listeners_->send_alert(line);
+}
+
+void RunLog::add_log(int64_t step, double step_seconds) {
+  if (rules_) add_alert(step, rules_->add_log(step, step_seconds));
+}
+
+void RunLog::saved() {
+  if (rules_) rules_->saved(obs::wall_seconds());
 }
 
 void RunLog::waited_for_data(double seconds) {
@@ -154,7 +191,8 @@ void RunLog::waited_for_data(double seconds) {
 void RunLog::add_step(int64_t step, const engine::StepSignals& signals) {
   if (!is_open()) return;
   if (first_step_ == 0) first_step_ = step;
-  last_step_ = step;
+  last_step_ = last_recorded_step_ = step;
+  if (rules_) add_alert(step, rules_->add_step(step, signals.was_skipped));
   const int64_t all = signals.tokens + signals.masked + signals.padding;
   if (step <= repeated_until_) {
     tokens_.repeated += all;
@@ -193,6 +231,12 @@ void RunLog::flush(bool now) {
       std::clamp((time - started_) * interval_share, min_interval_seconds, max_interval_seconds);
   if (!now && time - flushed_at_ < interval) return;
   flushed_at_ = time;
+  if (rules_) add_alert(last_recorded_step_, rules_->look(time));
+  if (listeners_ != nullptr) {
+    if (const std::optional<std::string> news = listeners_->news()) {
+      add_alert(last_recorded_step_, Alert{"metrics_command", *news});
+    }
+  }
   guarded([this] { write_span(); });
   if (time - ledger_at_ < ledger_interval_seconds) return;
   ledger_at_ = time;

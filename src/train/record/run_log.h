@@ -20,7 +20,9 @@
 #include "obs/files/event_log.h"
 #include "obs/files/phase_log.h"
 #include "obs/run_owner.h"
+#include "train/record/alert_rules.h"
 #include "train/record/earlier_attempts.h"
+#include "train/record/run_listeners.h"
 
 namespace trireme::train {
 
@@ -40,8 +42,8 @@ class RunLog {
     int ranks = 1, devices = 1;
     std::optional<double> price_per_hour;  // dollars of one device
     int64_t resumed_from = -1;             // -1: the run starts
-    // Receives every event as a JSON line. May be empty.
-    std::function<void(std::string_view)> copy;
+    std::optional<AlertRules> rules;
+    RunListeners* listeners = nullptr;  // receives events and alerts; must outlive this object
   };
   // Opens the files, and records the start and the time since the attempt before. `owner` must
   // outlive this object. Throws IoError.
@@ -54,6 +56,9 @@ class RunLog {
   obs::Phase phase_of(int64_t step) const;
   // Steps up to `step` will be computed again in this attempt.
   void repeats_until(int64_t step);
+  // Passes the steps and times that rules of alerts.* need.
+  void add_log(int64_t step, double step_seconds);
+  void saved();
 
   // An event, without what this object fills in: time, attempt, epoch and node.
   struct Note {
@@ -64,7 +69,8 @@ class RunLog {
     base::Json data = base::Json::object();
   };
   // Does nothing unless the log is open, like all functions below. Throws Fenced.
-  void add(Note note);
+  // Returns the line.
+  std::string add(Note note);
   // The host waited so long for batches, in the current phase.
   void waited_for_data(double seconds);
   // A step has ended.
@@ -83,6 +89,8 @@ class RunLog {
   bool guarded(const std::function<void()>& write);
   void write_span();
   void write_ledger();
+  void add_alert(int64_t step, const std::optional<Alert>& alert);
+  obs::Event filled(Note note) const;
   void add_skip(int64_t step, const engine::StepSignals& signals);
 
   const std::filesystem::path folder_;
@@ -96,7 +104,8 @@ class RunLog {
   std::optional<obs::EventLog> events_;
   std::optional<obs::PhaseLog> spans_;
   analysis::LedgerBuilder ledger_;
-  std::function<void(std::string_view)> copy_;
+  std::optional<AlertRules> rules_;
+  RunListeners* listeners_ = nullptr;
   double overlap_ = 0;  // seconds before the end of the attempt before, which are charged there
   int64_t repeated_until_ = 0;
 
@@ -106,6 +115,7 @@ class RunLog {
   int64_t steps_ = 0, useful_skipped_ = 0, useful_steps_ = 0;
   obs::TokenCounts tokens_;
   int64_t skipped_in_a_row_ = 0;
+  int64_t last_recorded_step_ = -1;
 
   std::string end_reason_ = "failed", end_text_;
 };

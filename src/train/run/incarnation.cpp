@@ -39,6 +39,7 @@ obs::RunMode checked_mode(const config::Config& c, obs::RunMode asked, const Tra
   const obs::RunMode mode = resumes ? obs::RunMode::resume : asked;
   obs::RunDir::check(c.job.dump_folder, mode);
   check_own_folders(c);
+  RunListeners::check(c, hooks.environment);
   return mode;
 }
 

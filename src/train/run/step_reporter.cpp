@@ -29,6 +29,7 @@ void StepReporter::log_step(int64_t step, double data_seconds, const TrainBatche
   logged_step_ = step;
   logged_data_seconds_ = data_seconds;
 
+  to_.parts.run_log.add_log(step, figures.step_seconds);
   to_.summary.loss = report.mean_loss;
   to_.summary.loss_curve.push_back({static_cast<double>(step), report.mean_loss});
   to_.summary.skipped_steps = report.skipped;
