@@ -47,8 +47,7 @@ void add_momentum(base::ThreadPool& pool, const MomentumArgs& args) {
 }
 
 void divide_by_norm(base::ThreadPool& pool, const NormalizeArgs& args) {
-  const double norm =
-      std::sqrt(to_double(reinterpret_cast<const StepSums*>(args.sums.data)->squares));
+  const double norm = std::sqrt(to_double(*reinterpret_cast<const WideSum*>(args.squares.data)));
   const bool is_finite = std::isfinite(norm);
   const auto factor = static_cast<float>(1 / std::max(norm, static_cast<double>(args.eps)));
   for_each_segment(pool, {1, args.d.elements()}, [&](const Segment& s) {

@@ -8,6 +8,7 @@
 #include "kernels/cpu/segment.h"
 #include "kernels/cpu/table_ops.h"
 #include "kernels/step_control.h"
+#include "kernels/step_records.h"
 #include "kernels/step_state.h"
 #include "kernels/wide_sum.h"
 
@@ -48,7 +49,7 @@ void add_atomically(const WideSum& from, WideSum& to) {
 }
 
 void add_squares(base::ThreadPool& pool, const SumSquaresArgs& args) {
-  auto& squares = reinterpret_cast<StepSums*>(args.sums.data)->squares;
+  auto& squares = *reinterpret_cast<WideSum*>(args.squares.data);
   const int64_t count = args.x.elements();
   pool.for_each(divide_up(count, task_elements), [&](int64_t task) {
     WideSum sum{};
@@ -106,7 +107,37 @@ void sum_squares(Stream& stream, const SumSquaresArgs& args) { run_on(stream, ar
 void merge_sums(Stream& stream, const MergeSumsArgs& args) {
   run_on(stream, args, [](base::ThreadPool&, const MergeSumsArgs& a) {
     *reinterpret_cast<StepSums*>(a.sums.data) =
-        merged(reinterpret_cast<const StepSums*>(a.parts.data), a.parts.rows(), a.copies, a.slices);
+        merged(Records{a.parts.data, a.parts.cols(), a.parts.rows(), a.copies, a.slices});
+  });
+}
+
+void add_layers(Stream& stream, const AddLayersArgs& args) {
+  run_on(stream, args, [](base::ThreadPool&, const AddLayersArgs& a) {
+    auto* squares = reinterpret_cast<WideSum*>(a.squares.data);
+    const int64_t layers = a.squares.rows() - 1;
+    WideSum& total = reinterpret_cast<StepSums*>(a.record.data)->squares;
+    auto* by_layer = reinterpret_cast<double*>(a.record.data + spec::step_record_bytes(0));
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      add_limbs(total, squares[layer]);
+      by_layer[layer] = to_double(squares[layer]);
+    }
+    reinterpret_cast<StepCounts*>(a.record.data + sizeof(StepSums))->update_squares =
+        to_double(squares[layers]);
+    std::fill_n(squares, layers + 1, WideSum{});
+  });
+}
+
+void merge_records(Stream& stream, const MergeRecordsArgs& args) {
+  run_on(stream, args, [](base::ThreadPool&, const MergeRecordsArgs& a) {
+    const Records parts{a.parts.data, a.parts.cols(), a.parts.rows(), a.copies, a.slices};
+    const int64_t data_ranks = parts.data_ranks();
+    const Totals totals = totals_at(a.totals.data, data_ranks);
+    *totals.counts = merged_counts(parts);
+    for (int64_t rank = 0; rank < data_ranks; ++rank)
+      totals.losses[rank] = merged_loss(parts, rank);
+    for (int64_t layer = 0; layer < layers_of_record(parts.bytes); ++layer) {
+      totals.squares[layer] = merged_squares(parts, layer);
+    }
   });
 }
 

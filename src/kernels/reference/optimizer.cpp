@@ -21,7 +21,7 @@ void add_squares(const SumSquaresArgs& args) {
     const int64_t last = std::min(first + WideSum::block_elements, x.rows);
     double block_sum = 0;
     for (int64_t i = first; i < last; ++i) block_sum += x(i) * x(i);
-    add_block_sum(sums_at(args.sums).squares, block_sum);
+    add_block_sum(*reinterpret_cast<WideSum*>(args.squares.data), block_sum);
   }
 }
 
@@ -81,8 +81,7 @@ void add_momentum(const MomentumArgs& args) {
 }
 
 void divide_by_norm(const NormalizeArgs& args) {
-  const double norm =
-      std::sqrt(to_double(reinterpret_cast<const StepSums*>(args.sums.data)->squares));
+  const double norm = std::sqrt(to_double(*reinterpret_cast<const WideSum*>(args.squares.data)));
   Matrix d = read(args.d);
   for (double& value : d.values) {
     value = std::isfinite(norm) ? value / std::max(norm, static_cast<double>(args.eps)) : 0;
@@ -107,13 +106,6 @@ void move_along(const MuonArgs& args) {
 
 void sum_squares(Stream& stream, const SumSquaresArgs& args) {
   run_on(stream, [args] { add_squares(args); });
-}
-
-void merge_sums(Stream& stream, const MergeSumsArgs& args) {
-  run_on(stream, [args] {
-    sums_at(args.sums) = merged(reinterpret_cast<const StepSums*>(args.parts.data),
-                                args.parts.rows(), args.copies, args.slices);
-  });
 }
 
 void step_control(Stream& stream, const StepControlArgs& args) {

@@ -42,10 +42,10 @@ __global__ void momentum_kernel(float* m, float* u, const Grad* grad, const Step
   });
 }
 
-__global__ void normalize_kernel(float* d, const StepSums* sums, int64_t count, float eps) {
+__global__ void normalize_kernel(float* d, const WideSum* squares, int64_t count, float eps) {
   __shared__ float factor;
   if (threadIdx.x == 0) {
-    const double norm = sqrt(to_double(sums->squares));
+    const double norm = sqrt(to_double(*squares));
     factor = isfinite(norm) ? static_cast<float>(1 / fmax(norm, static_cast<double>(eps))) : 0;
   }
   __syncthreads();
@@ -105,7 +105,7 @@ void normalize(Stream& stream, const NormalizeArgs& args) {
   const int64_t count = args.d.elements();
   if (count == 0) return;
   normalize_kernel<<<blocks_for(stream, count), threads, 0, handle_of(stream)>>>(
-      data<float>(args.d), data<StepSums>(args.sums), count, args.eps);
+      data<float>(args.d), data<WideSum>(args.squares), count, args.eps);
   check_launch("normalize");
 }
 
