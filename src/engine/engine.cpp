@@ -118,7 +118,8 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
                                                            .buckets = *buckets_,
                                                            .state = *train_state_,
                                                            .scratch = arenas_->scratch,
-                                                           .step_state = state_},
+                                                           .step_state = state_,
+                                                           .changes = wide_sum(plan_.layers())},
                                          options.muon, options.adamw.weight_decay);
   }
   if (!plan_.inference) {
@@ -334,13 +335,22 @@ void Engine::update(int bucket) {
   const device::Tensor m = train_state_->tensor(bucket, spec::first_moment_state);
   if (m.elements() == 0) return;
   const int64_t first = b.own_params().elements() - m.elements();
+  // The change of a weight is counted by the rank that has reduced its gradient.
+  std::vector<spec::Range> counted =
+      spec::counted_along_tp(b.layout(), b.reduced(), groups_->coord());
+  for (spec::Range& range : counted) {
+    range.begin -= b.updated().begin + first;
+    range.end -= b.updated().begin + first;
+  }
   optim::adamw(*compute_,
                {.weights = train_state_->weights(bucket).slice(first, m.elements()),
                 .m = m,
                 .v = train_state_->tensor(bucket, spec::second_moment_state),
                 .grad = b.own_grads().slice_rows(first, m.elements()),
                 .decayed = std::clamp<int64_t>(b.layout().decayed - b.updated().begin - first, 0,
-                                               m.elements())},
+                                               m.elements()),
+                .changes = wide_sum(plan_.layers()),
+                .counted = counted},
                options_.adamw, state_);
 }
 

@@ -408,6 +408,14 @@ struct StepControlArgs {
       0.98F;  // of the running mean and variance (which start at the first applied norm)
 };
 
+// Where an op that updates weights adds the squares of their changes: of the elements [begin, end),
+// so that each weight is counted by one of the ranks that update it. A change is the difference of
+// the fp32 weights. The order of the sum within an op is not specified, but fixed.
+struct ChangeSquares {
+  Tensor sum = {};  // one WideSum; absent: none is added
+  int64_t begin = 0, end = 0;
+};
+
 // One pass of AdamW with decoupled decay. With t = state.applied, g = grad * state.grad_scale:
 //   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
 //   p -= lr * (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + weight_decay * p).
@@ -420,6 +428,7 @@ struct AdamwArgs {
   ConstTensor grad;
   ConstTensor state;  // one StepState
   float beta1 = 0.9F, beta2 = 0.95F, eps = 1e-8F, weight_decay = 0.1F;
+  ChangeSquares changes = {};
 };
 
 // ---- Muon: momentum, then Newton-Schulz on whole matrices (optim/newton_schulz.h), then the
@@ -450,6 +459,7 @@ struct MuonArgs {
   ConstTensor direction;  // f32
   ConstTensor state;      // one StepState
   float factor = 1, weight_decay = 0.1F;
+  ChangeSquares changes = {};
 };
 
 }  // namespace trireme::kernels

@@ -552,6 +552,14 @@ void are_weights(const char* op, const Tensor& param, const Tensor& master) {
   }
 }
 
+void are_changes(const char* op, const ChangeSquares& changes, int64_t elements) {
+  if (!changes.sum) return;
+  holds<WideSum>(op, "changes", changes.sum);
+  TRIREME_CHECK(0 <= changes.begin && changes.begin <= changes.end && changes.end <= elements,
+                "{}: changes of the elements {} to {} of {}", op, changes.begin, changes.end,
+                elements);
+}
+
 }  // namespace
 
 void adamw(Stream& stream, const AdamwArgs& a) {
@@ -563,6 +571,7 @@ void adamw(Stream& stream, const AdamwArgs& a) {
   is_real(op, "grad", a.grad);
   has(op, "grad", a.grad, flat);
   holds<StepState>(op, "state", a.state);
+  are_changes(op, a.changes, a.param.elements());
   send(stream, &Kernels::adamw, a);
 }
 
@@ -587,6 +596,7 @@ void muon(Stream& stream, const MuonArgs& a) {
   are_weights("muon", a.param, a.master);
   has("muon", "direction", a.direction, {a.param.elements()}, DType::f32);
   holds<StepState>("muon", "state", a.state);
+  are_changes("muon", a.changes, a.param.elements());
   send(stream, &Kernels::muon, a);
 }
 
