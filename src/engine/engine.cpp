@@ -273,9 +273,8 @@ void Engine::take_batches(MicrobatchSource& source) {
   TRIREME_CHECK(!plan_.inference, "a training step under an inference plan");
   inputs_->load(source, plan_.schedule.microbatches);
   inputs_->take(*compute_, plan_.schedule.microbatches);
-  inputs_->take_samples(*compute_,
-                        device::view_of(sink_.sums.data + offsetof(kernels::StepSums, samples),
-                                        spec::sample_hash_spec()));
+  inputs_->take_counts(*compute_, record_.slice_rows(offsetof(kernels::StepSums, samples),
+                                                     spec::batch_counts_bytes));
 }
 
 void Engine::set_learning_rate(double learning_rate) {

@@ -79,6 +79,8 @@ static_assert(sizeof(WideSum) == spec::wide_sum_bytes);
 static_assert(sizeof(StepSums) == spec::step_sums_bytes);
 static_assert(offsetof(StepSums, samples) + sizeof(uint64_t) == sizeof(StepSums));
 static_assert(sizeof(StepCounts) == spec::step_counts_bytes);
+static_assert(spec::batch_counts_bytes ==
+              sizeof(StepSums::samples) + offsetof(StepCounts, update_squares));
 static_assert(sizeof(DataLoss) == spec::data_loss_bytes);
 static_assert(sizeof(StepState) == spec::step_state_bytes);
 

@@ -39,6 +39,9 @@ constexpr int64_t step_counts_bytes = 24;
 constexpr int64_t step_state_bytes = 128;
 constexpr int64_t wide_sum_bytes = 72;
 constexpr int64_t data_loss_bytes = 16;
+// What comes with the micro-batches of a step: the end of StepSums and the beginning of StepCounts
+// (samples, masked and padding tokens).
+constexpr int64_t batch_counts_bytes = 24;
 
 // The record that a rank sends to all others when it closes a step: StepSums, StepCounts, and for
 // each layer of the model the squares of its gradient (f64).

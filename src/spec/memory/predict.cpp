@@ -71,7 +71,7 @@ StagingBytes staging_bytes(const LocalShape& shape, bool keeps_losses) {
   for (const base::TensorSpec& spec : input_specs(shape)) {
     bytes.by_microbatch += 2 * base::bytes_of(spec);
   }
-  bytes.once = 2 * base::bytes_of(sample_hash_spec());
+  bytes.once = 2 * base::bytes_of(batch_counts_spec());
   (keeps_losses ? bytes.by_microbatch : bytes.once) += base::bytes_of(token_losses_spec(shape));
   return bytes;
 }
@@ -126,7 +126,7 @@ base::TensorSpec rope_table_of_rank(const ModelSpec& model, const Plan& plan, in
   return {};
 }
 
-base::TensorSpec sample_hash_spec() { return {{sizeof(uint64_t)}, base::DType::u8}; }
+base::TensorSpec batch_counts_spec() { return {{batch_counts_bytes}, base::DType::u8}; }
 
 base::TensorSpec token_losses_spec(const LocalShape& shape) {
   return {{shape.tokens}, base::DType::f32};

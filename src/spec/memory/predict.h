@@ -52,8 +52,8 @@ Prediction predict(const ModelSpec&, const Plan&, const Backend&);
 // document per token) plus one. If groups along cp share the rows: the first and the last key of
 // each query row, for each source of keys, and if keys are gathered, their rows (gathered_rows()).
 std::vector<base::TensorSpec> input_specs(const LocalShape&);
-// The sum of hashes of a step's samples, as bytes.
-base::TensorSpec sample_hash_spec();
+// What comes with the micro-batches of a step (batch_counts_bytes), as bytes.
+base::TensorSpec batch_counts_spec();
 // Losses of the tokens of a micro-batch: of one for evaluation, or of all of a step
 // (Plan::keeps_losses).
 base::TensorSpec token_losses_spec(const LocalShape&);
