@@ -289,32 +289,6 @@ std::vector<Case> large_adamw_cases() {
   return list;
 }
 
-// Parts of several ranks, as bytes; the sums hold NaN first.
-std::vector<Case> merge_cases() {
-  std::vector<Case> list;
-  for (const auto& [count, copies] : {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {7, 1}, {6, 3}}) {
-    list.push_back(
-        {fmt::format("{} parts, {} copies", count, copies),
-         [count = count, copies = copies](Operands& operands, Stream& stream) {
-           const Tensor parts = operands.scratch({count, spec::step_sums_bytes}, DType::u8);
-           auto* each = reinterpret_cast<StepSums*>(parts.data);
-           for (int64_t i = 0; i < count; ++i) {
-             each[i] = StepSums{.loss = 0.1 + static_cast<double>(i), .tokens = i + 1};
-             each[i].samples = static_cast<uint64_t>(i == 4 ? 99 : i / copies) << 61U;
-             add_block_sum(each[i].squares, 1.0 / static_cast<double>(i + 3));
-             each[i].squares.limb[2] += int64_t{1} << 62;  // as of 2^30 block sums without carry
-           }
-           ops::merge_sums(
-               stream,
-               {.parts = parts, .sums = operands.sums({.loss = 5, .tokens = 9}), .copies = copies});
-         }});
-  }
-  return list;
-}
-
-TEST(MergeSumsTest, cpu_agrees_with_the_reference) { expect_cpu_agrees(merge_cases()); }
-TEST(MergeSumsTest, cuda_agrees_with_the_reference) { expect_cuda_agrees(merge_cases()); }
-
 TEST(AdamwTest, cuda_agrees_with_the_reference) {
   expect_cuda_agrees(adamw_cases());
   expect_cuda_agrees(large_adamw_cases());

@@ -50,7 +50,9 @@ const char* category_of(spec::OpKind kind) {
     case spec::OpKind::muon:
     case spec::OpKind::step_control:
     case spec::OpKind::sum_squares:
+    case spec::OpKind::add_layers:
     case spec::OpKind::merge_sums:
+    case spec::OpKind::merge_records:
       return "optimizer";
     default:
       return "compute";
