@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "ckpt/generation/folder.h"
 #include "comm/mesh.h"
+#include "engine/step/signal_ring.h"
 #include "obs/clock.h"
 #include "spec/experts/expert_rows.h"
 #include "spec/facts/facts.h"
@@ -18,28 +19,8 @@
 namespace trireme::train {
 namespace {
 
-// The fallback serves until the engine has take_signals().
-template <typename E>
-std::vector<engine::StepSignals> signals_of(E& engine, bool waits, int64_t steps) {
-  if constexpr (requires { engine.take_signals(); }) {
-    (void)steps;
-    return waits ? engine.drain_signals() : engine.take_signals();
-  } else {
-    static thread_local int64_t taken = 0;
-    if (waits || steps == 0 || taken == steps) return {};
-    taken = steps;
-    const engine::StepReport r = engine.report();
-    engine::StepSignals s;
-    s.index = steps - 1;
-    s.mean_loss = s.loss_min = s.loss_median = s.loss_max = r.mean_loss;
-    s.grad_norm = r.grad_norm;
-    s.clip_limit = r.clip_limit;
-    s.learning_rate = r.learning_rate;
-    s.was_skipped = r.was_skipped;
-    s.overflow = r.overflow;
-    s.tokens = r.tokens;
-    return {s};
-  }
+std::vector<engine::StepSignals> signals_of(engine::Engine& engine, bool waits) {
+  return waits ? engine.drain_signals() : engine.take_signals();
 }
 
 std::vector<std::string> layer_names(const spec::ModelSpec& model) {
@@ -94,7 +75,8 @@ void Run::run_steps() {
                         position_);
   if (parts_.rank.is_first() && hooks_.begins) hooks_.begins(first - 1);
   if (output_) output_->begin_layers(layer_names(parts_.model));
-  (void)signals_of(*parts_.engine, true, engine_steps_);  // of steps that were replayed
+  (void)signals_of(*parts_.engine, true);  // of steps that were replayed
+  taken_signals_ = engine_steps_;
   const engine::StepReport begun = parts_.engine->report();
   uncounted_steps_ = first - 1 - (begun.applied + begun.skipped);
   for (std::optional<int64_t> step = first; step && *step <= config_.training.steps;) {
@@ -118,7 +100,7 @@ void Run::enter_leg_of(int64_t step) {
     checkpoints_.release_engine();
     record_steps(true);
     parts_.change_leg(leg);
-    engine_steps_ = 0;
+    engine_steps_ = taken_signals_ = 0;
     checkpoints_.use_engine(*parts_.engine);
     clock_.forget_laps();
     parts_.run_log.add(
@@ -173,7 +155,11 @@ std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& repo
 }
 
 void Run::record_steps(bool waits) {
-  for (const engine::StepSignals& signals : signals_of(*parts_.engine, waits, engine_steps_)) {
+  // A host that is far ahead of the device waits for it before signals are dropped.
+  constexpr int64_t max_ahead = engine::SignalRing::slots - 8;
+  const bool is_far_ahead = engine_steps_ - taken_signals_ >= max_ahead;
+  for (const engine::StepSignals& signals : signals_of(*parts_.engine, waits || is_far_ahead)) {
+    taken_signals_ = signals.index + 1;
     if (signals.overflow > 0) continue;  // it was not run, and will be repeated
     const int64_t step = signal_step_ + signals.index;
     const int64_t tokens = position_.tokens_before + parts_.data.tokens_until(step) -
@@ -230,7 +216,7 @@ void Run::enlarge_budget(int64_t from, int64_t step) {
         "moe.overflow = \"drop\", a smaller micro-batch, or resume with another layout\n{}",
         from, error.what()));
   }
-  engine_steps_ = 0;
+  engine_steps_ = taken_signals_ = 0;
   checkpoints_.use_engine(*parts_.engine);
   clock_.forget_laps();
   signals_.go_back(from);
