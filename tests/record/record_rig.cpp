@@ -57,7 +57,8 @@ analysis::Ledger expect_closed(const Scratch& scratch) {
   for (size_t i = 0; i < all.size(); ++i) {
     EXPECT_NEAR(all[i].sum(), all[i].end - all[i].begin, limit_seconds) << line_of(all[i]);
     for (const double seconds : all[i].seconds) EXPECT_GE(seconds, 0) << line_of(all[i]);
-    if (i > 0) EXPECT_NEAR(all[i].begin, all[i - 1].end, 1e-6) << line_of(all[i]);
+    const double expected_begin = i > 0 ? all[i - 1].end : all[i].begin;
+    EXPECT_NEAR(all[i].begin, expected_begin, 1e-6) << line_of(all[i]);
   }
   const analysis::Ledger ledger = analysis::read_ledger(scratch.at("run"));
   for (const analysis::LedgerAttempt& attempt : ledger.attempts) {
