@@ -38,6 +38,13 @@ RunOutput::RunOutput(const config::Config& c, obs::RunMode mode, const spec::Pla
   });
 }
 
+RunOutput::~RunOutput() {
+  try {
+    write_steps(true);
+  } catch (const std::exception&) {  // fenced: the folder belongs to another process
+  }
+}
+
 void RunOutput::begin_layers(const std::vector<std::string>& names) {
   write([&] {
     if (!layers_) layers_.emplace(folder_.path() / "layers.bin");

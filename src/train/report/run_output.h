@@ -36,6 +36,10 @@ class RunOutput {
             const std::vector<ckpt::NamedBytes>& tokenizer, const obs::RunOwner& owner,
             const base::ProgramId& program, int64_t resumed_from, obs::JsonlSink::Copy copy);
 
+  ~RunOutput();  // writes the lines that wait
+  RunOutput(const RunOutput&) = delete;
+  RunOutput& operator=(const RunOutput&) = delete;
+
   // The layers whose norms add_step() writes to layers.bin. May be called again.
   void begin_layers(const std::vector<std::string>& names);
 
