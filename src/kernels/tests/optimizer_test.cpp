@@ -349,7 +349,7 @@ TEST(AdamwTest, changes_are_counted_where_they_are_asked_for) {
         expected += change * change;
       }
       const double found = to_double(*reinterpret_cast<WideSum*>(args.changes.sum.data));
-      EXPECT_NEAR(found, expected, 1e-12 * expected);  // sums in fp64
+      EXPECT_NEAR(found, expected, 1e-8 * expected);  // changes are rounded to fp32
       return found;
     };
     const double all = squares_of(0, n, 0);
