@@ -1,35 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-// RunTrace: the traced steps of a run: the first rank's operations as a Chrome trace (trace.h), and
-// all ranks' actions as a picture of the pipeline (step_picture.h).
+// RunTrace: the traced steps of a run. Every rank records its streams (stream_timeline.h) and its
+// actions (step_picture.h); behind the last traced step the first rank receives all of it and
+// writes trace_steps_a-b.json, collectives.json and, of a pipeline, pipeline_steps_a-b.svg and
+// pipeline.json into the run's folder.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "obs/output_file.h"
 #include "train/trace/step_picture.h"
-#include "train/trace/trace.h"
+#include "train/trace/stream_timeline.h"
+#include "train/trace/trace_steps.h"
 
 namespace trireme::train {
 
 class RunTrace {
  public:
+  static constexpr const char* collectives_name = "collectives.json";
+  static constexpr const char* pipeline_name = "pipeline.json";
+
   // Both references must outlive it.
   RunTrace(TraceSteps, engine::Engine&, Rank&);
 
-  // Opens the trace in the run's folder, if steps are traced. Only on the first rank. Throws
+  // Creates the trace in the run's folder, if steps are traced. Only on the first rank. Throws
   // IoError.
   void open(const std::filesystem::path& folder);
 
+  bool is_on() const { return steps_.first > 0; }
   bool contains(int64_t step) const { return picture_ && steps_.contains(step); }
-  // Around a step for which contains() is true. Collective; the host waits at the end.
+  // Around a step for which contains() is true. Collective; the host waits at both ends.
   void begin_step(int64_t step);
   void end_step();
 
   // Writes what was traced, after the last traced step or at the end of the run. Returns
-  // human-readable log lines; the second call returns none.
+  // human-readable log lines; none on other ranks than the first, and none at the second call.
+  // Collective. Throws IoError.
   std::vector<std::string> finish();
 
   // Empty on other ranks, and if no step is traced. The picture becomes empty if the run ended
@@ -38,11 +48,16 @@ class RunTrace {
   const std::filesystem::path& picture_file() const { return picture_file_; }
 
  private:
+  void write(const std::vector<std::string>& packed_traces);
+
   TraceSteps steps_;
   engine::Engine& engine_;
-  std::filesystem::path trace_file_, picture_file_;
-  std::unique_ptr<Trace> trace_;          // on the first rank, until finish()
-  std::unique_ptr<StepPicture> picture_;  // until finish()
+  Rank& rank_;
+  std::filesystem::path folder_, trace_file_, picture_file_;
+  std::optional<obs::OutputFile> file_;       // on the first rank
+  std::unique_ptr<StreamTimeline> timeline_;  // until finish()
+  std::unique_ptr<StepPicture> picture_;      // until finish()
+  std::vector<std::string> lines_;
 };
 
 }  // namespace trireme::train
