@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <system_error>
 #include <utility>
 
+#include "base/error.h"
 #include "base/text/json.h"
 #include "obs/run_dir.h"
 #include "train/trace/collective_times.h"
@@ -17,6 +19,23 @@ namespace {
 // Writes the object as one line.
 void write_json(const std::filesystem::path& file, const base::Json& json) {
   obs::write_file(file, json.dump(-1, ' ', false, base::Json::error_handler_t::replace) + "\n");
+}
+
+// The file appears complete or not at all.
+void write_whole(const std::filesystem::path& file, const std::vector<RankTrace>& traces) {
+  const std::filesystem::path temporary = file.string() + ".tmp";
+  std::error_code failed, ignored;
+  try {
+    obs::OutputFile out(temporary, obs::OutputFile::Mode::replace);
+    write_trace(out, traces);
+  } catch (const base::IoError&) {
+    std::filesystem::remove(temporary, ignored);
+    throw;
+  }
+  std::filesystem::rename(temporary, file, failed);
+  if (!failed) return;
+  std::filesystem::remove(temporary, ignored);
+  throw base::IoError(fmt::format("{}: cannot be written: {}", file.string(), failed.message()));
 }
 
 }  // namespace
@@ -36,7 +55,6 @@ void RunTrace::open(const std::filesystem::path& folder) {
   folder_ = folder;
   trace_file_ = named("trace", "json");
   picture_file_ = named("pipeline", "svg");
-  file_.emplace(trace_file_, obs::OutputFile::Mode::replace);
 }
 
 void RunTrace::begin_step(int64_t step) {
@@ -62,15 +80,14 @@ std::vector<std::string> RunTrace::finish() {
 }
 
 void RunTrace::write(const std::vector<std::string>& packed_traces) {
-  if (!file_) return;
+  if (folder_.empty()) return;
   std::vector<RankTrace> traces;
   int waits = 0;
   for (const std::string& bytes : packed_traces) {
     traces.push_back(unpacked(bytes));
     waits += traces.back().host_waits;
   }
-  write_trace(*file_, traces);
-  file_.reset();
+  write_whole(trace_file_, traces);
   lines_.push_back(fmt::format("trace     {}: {} rank{}, {} waits of the host inside steps",
                                trace_file_.string(), traces.size(), traces.size() == 1 ? "" : "s",
                                waits));

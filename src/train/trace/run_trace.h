@@ -8,11 +8,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "obs/output_file.h"
 #include "train/trace/step_picture.h"
 #include "train/trace/stream_timeline.h"
 #include "train/trace/trace_steps.h"
@@ -27,8 +25,7 @@ class RunTrace {
   // Both references must outlive it.
   RunTrace(TraceSteps, engine::Engine&, Rank&);
 
-  // Creates the trace in the run's folder, if steps are traced. Only on the first rank. Throws
-  // IoError.
+  // Sets the run's folder. Only on the first rank.
   void open(const std::filesystem::path& folder);
 
   bool is_on() const { return steps_.first > 0; }
@@ -54,7 +51,6 @@ class RunTrace {
   engine::Engine& engine_;
   Rank& rank_;
   std::filesystem::path folder_, trace_file_, picture_file_;
-  std::optional<obs::OutputFile> file_;       // on the first rank
   std::unique_ptr<StreamTimeline> timeline_;  // until finish()
   std::unique_ptr<StepPicture> picture_;      // until finish()
   std::vector<std::string> lines_;
