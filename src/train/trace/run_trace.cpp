@@ -60,22 +60,61 @@ void RunTrace::open(const std::filesystem::path& folder) {
 void RunTrace::begin_step(int64_t step) {
   timeline_->drain();
   picture_->begin_step(step);  // with a barrier
-  timeline_->start(step);
+  const auto recorded = static_cast<int64_t>(timeline_->spans().size() * sizeof(TraceSpan));
+  records_ = timeline_->steps().empty() || recorded < max_bytes / rank_.ranks();
+  if (records_) {
+    timeline_->start(step);
+  } else {
+    ++unrecorded_steps_;
+  }
 }
 
 void RunTrace::end_step() {
-  timeline_->finish();
+  if (std::exchange(records_, false)) timeline_->finish();
   picture_->end_step();
+}
+
+int kept_stride(const std::vector<int64_t>& bytes, int64_t limit) {
+  int stride = 1;
+  const auto kept_bytes = [&] {
+    int64_t sum = 0;
+    for (size_t rank = 0; rank < bytes.size(); rank += static_cast<size_t>(stride)) {
+      sum += bytes[rank];
+    }
+    return sum;
+  };
+  while (kept_bytes() > limit && stride < static_cast<int>(bytes.size())) ++stride;
+  return stride;
+}
+
+RankTrace RunTrace::kept_trace() {
+  RankTrace trace = rank_trace(rank_.number(), engine_.plan().mesh, *timeline_);
+  const auto own = static_cast<int64_t>(trace.spans.size() * sizeof(TraceSpan));
+  const int stride = kept_stride(rank_.gather(own), max_bytes);
+  if (rank_.number() % stride != 0) trace.spans.clear();
+  if (stride > 1) {
+    lines_.push_back(
+        fmt::format("trace     has every {}th rank only: records of all would exceed "
+                    "{} MiB",
+                    stride, max_bytes >> 20));
+  }
+  if (unrecorded_steps_ > 0) {
+    lines_.push_back(
+        fmt::format("trace     ends with step {}: records of the {} steps behind it "
+                    "would exceed {} MiB",
+                    trace.steps.back().step, unrecorded_steps_, max_bytes >> 20));
+  }
+  return trace;
 }
 
 std::vector<std::string> RunTrace::finish() {
   if (!timeline_) return {};
-  const std::vector<std::string> traces =
-      rank_.gather_texts(packed(rank_trace(rank_.number(), engine_.plan().mesh, *timeline_)));
+  const std::vector<std::string> traces = rank_.gather_texts(packed(kept_trace()));
   // Others wait for as long as the first rank writes.
   rank_.on_first([&] { write(traces); });
   timeline_.reset();
   picture_.reset();
+  if (!rank_.is_first()) lines_.clear();
   return std::exchange(lines_, {});
 }
 

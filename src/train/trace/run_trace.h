@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "train/trace/rank_trace.h"
 #include "train/trace/step_picture.h"
 #include "train/trace/stream_timeline.h"
 #include "train/trace/trace_steps.h"
@@ -21,6 +22,11 @@ class RunTrace {
  public:
   static constexpr const char* collectives_name = "collectives.json";
   static constexpr const char* pipeline_name = "pipeline.json";
+
+  // Records of all ranks may take as many bytes; the JSON has four times as many. Each rank records
+  // the first traced step, and later ones while its share of the limit lasts. If the first steps of
+  // all ranks exceed it, evenly spaced ranks are kept.
+  static constexpr int64_t max_bytes = int64_t{256} << 20;
 
   // Both references must outlive it.
   RunTrace(TraceSteps, engine::Engine&, Rank&);
@@ -45,6 +51,8 @@ class RunTrace {
   const std::filesystem::path& picture_file() const { return picture_file_; }
 
  private:
+  // Returns the trace of this rank, without spans if it is left out. Collective.
+  RankTrace kept_trace();
   void write(const std::vector<std::string>& packed_traces);
 
   TraceSteps steps_;
@@ -53,7 +61,13 @@ class RunTrace {
   std::filesystem::path folder_, trace_file_, picture_file_;
   std::unique_ptr<StreamTimeline> timeline_;  // until finish()
   std::unique_ptr<StepPicture> picture_;      // until finish()
+  bool records_ = false;                      // the step that is running
+  int64_t unrecorded_steps_ = 0;              // traced, but beyond the limit
   std::vector<std::string> lines_;
 };
+
+// Returns which ranks are kept if ranks have recorded so many bytes: every n-th, for the smallest n
+// for which these are at most `limit`.
+int kept_stride(const std::vector<int64_t>& bytes, int64_t limit);
 
 }  // namespace trireme::train

@@ -234,6 +234,7 @@ void StreamTimeline::finish() {
 }
 
 int StreamTimeline::count_host_waits(size_t first_span) const {
+  if (runs_inline(*streams_.front())) return 0;  // the host is the device
   std::vector<TimedOp> ops;
   const auto seconds = [&](int64_t ns) { return 1e-9 * static_cast<double>(ns) - origin_seconds_; };
   for (size_t i = first_span; i < spans_.size(); ++i) {

@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "train/setup/setup.h"
 #include "train/trace/op_timeline.h"
+#include "train/trace/run_trace.h"
 #include "train/trace/stream_timeline.h"
 #include "train/trace/trace_steps.h"
 
@@ -130,6 +131,14 @@ TEST(Trace, a_wait_of_the_host_is_counted) {
   free[2].begin = 2e-3;
   free[2].queue_end = 3e-5;
   EXPECT_EQ(host_waits(free), 0);
+}
+
+TEST(Trace, large_worlds_keep_evenly_spaced_ranks) {
+  EXPECT_EQ(kept_stride({100}, 10), 1);  // there is always one
+  EXPECT_EQ(kept_stride({10, 10, 10, 10}, 40), 1);
+  EXPECT_EQ(kept_stride({10, 10, 10, 10}, 39), 2);
+  EXPECT_EQ(kept_stride({10, 10, 10, 10}, 19), 4);
+  EXPECT_EQ(kept_stride(std::vector<int64_t>(1024, 3), 100), 32);
 }
 
 TEST(Trace, steps_are_given_as_first_and_last) {
