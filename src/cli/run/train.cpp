@@ -21,6 +21,7 @@
 #include "comm/world/rank_env.h"
 #include "config/config.h"
 #include "config/schema.h"
+#include "obs/process_start.h"
 #include "obs/run_owner.h"
 #include "train/run/trainer.h"
 #include "train/setup/setup.h"
@@ -83,13 +84,16 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
       .cache_folder = default_cache_folder(),
       .resume = resume_of(args),
       .takes_over = args.flag("--take-over"),
-      .program = {.version = build_info().version, .commit = build_info().commit}};
+      .program = {.version = build_info().version, .commit = build_info().commit},
+      .environment = environment_words({}),
+      .machines = {.configured = machine, .folders = machine_folders()},
+      .process_start = obs::process_start_seconds()};
   const train::TrainSummary summary = train::train(config, run_mode(args), hooks, info);
   progress.finish();
   if (!is_first) return exit_code_of(summary);
   std::optional<train::StepPrediction> step;
   if (summary.attempt_steps > 0) {
-    step = train::step_prediction(config, summary, machine, machine_folders());
+    step = train::step_prediction(config, summary, hooks.machines);
   }
   try {
     if (args.wants_json()) {
