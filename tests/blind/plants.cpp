@@ -107,7 +107,7 @@ BlindResult stage_imbalance(uint64_t seed) {
   // Layers are embedding, blocks and head; the first stage has the embedding and `first` blocks.
   setup.options = {"--parallelism.pipeline_parallel_degree=2", "--training.global_batch_size=8",
                    "--training.local_batch_size=2",
-                   fmt::format("--parallelism.pipeline_parallel_first_layers=[{}]", first + 1)};
+                   fmt::format("--parallelism.pipeline_parallel_first_layers=0,{}", first + 1)};
   BlindRun run(setup);
   if (!run.start()) return failed(run);
   run.run_for(8);
