@@ -209,8 +209,19 @@ TEST(DiagnoseTest, wrong_rates_of_a_machine_file_are_told_from_trouble) {
   }
 }
 
+TEST(DiagnoseTest, ranks_that_compete_for_processors_are_not_blamed) {
+  MadeRun made{.device = "CPU, 1 thread"};
+  made.plant = [](int, int rank, obs::RankSample& sample) {
+    sample[RankColumn::cpu_share] = 0.5F;
+    if (rank == 1) slow_down(sample, 1.15);
+  };
+  EXPECT_TRUE(diagnose(made_run(made)).findings.empty());
+  made.device = "GPU";  // whose host may be idle
+  EXPECT_TRUE(is_first(diagnose(made_run(made)), Cause::slow_rank));
+}
+
 TEST(DiagnoseTest, other_programs_on_the_processors_do_not_make_a_machine_file_wrong) {
-  MadeRun made;
+  MadeRun made{.device = "CPU, 1 thread"};
   made.plant = [](int, int, obs::RankSample& sample) {
     slow_down(sample, 2);
     sample[RankColumn::cpu_share] = 0.5F;

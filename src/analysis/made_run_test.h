@@ -26,6 +26,7 @@ struct MadeRun {
   double noise = 0.03;                      // of a record's compute, relative
   double hit_share = 0.02, hit_size = 0.5;  // steps of a rank that something makes longer
   uint64_t seed = 1;
+  std::string device = "GPU";
   // Changes the parts of a rank in a record before ranks wait for each other.
   std::function<void(int record, int rank, obs::RankSample&)> plant;
   // Added to the transfers of a record.
@@ -45,10 +46,13 @@ inline RunRecord made_run(const MadeRun& made) {
   run.attempt = 1;
   run.total_steps = 1000000;
   run.ranks_shape.table = "ranks";
-  base::Json about = {{"nodes", base::Json::array()}, {"coords", base::Json::array()}};
+  base::Json about = {{"nodes", base::Json::array()},
+                      {"devices", base::Json::array()},
+                      {"coords", base::Json::array()}};
   for (int rank = 0; rank < ranks; ++rank) {
     run.ranks_shape.rows.push_back(fmt::format("rank {}", rank));
     about["nodes"].push_back(fmt::format("node{}", rank / 4));
+    about["devices"].push_back(made.device);
     about["coords"].push_back({{"pp", rank / made.ranks_per_stage},
                                {"dp", rank % made.ranks_per_stage},
                                {"zero", 0},

@@ -53,6 +53,13 @@ bool is_break(const obs::Event& event) {
   }
 }
 
+// Returns an element of a list of texts; empty if it is not there.
+std::string text_at(const base::Json& about, const char* list, size_t index) {
+  const auto found = about.find(list);
+  if (found == about.end() || !found->is_array() || index >= found->size()) return "";
+  return (*found)[index].is_string() ? (*found)[index].get<std::string>() : "";
+}
+
 int coord_at(const base::Json& coord, const char* axis) {
   const auto found = coord.find(axis);
   return found != coord.end() && found->is_number_integer() ? found->get<int>() : 0;
@@ -82,6 +89,7 @@ RankView::RankView(const RunRecord& run, int64_t min_steps) : ranks_(run.ranks_s
   const base::Json about = base::Json::parse(run.ranks_shape.about, nullptr, false);
   coords_.resize(ranks_);
   nodes_.resize(ranks_);
+  devices_.resize(ranks_);
   for (size_t rank = 0; rank < ranks_ && about.is_object(); ++rank) {
     if (about.contains("coords") && rank < about["coords"].size()) {
       const base::Json& coord = about["coords"][rank];
@@ -90,8 +98,8 @@ RankView::RankView(const RunRecord& run, int64_t min_steps) : ranks_(run.ranks_s
                          coord_at(coord, "cp"), coord_at(coord, "tp")};
       }
     }
-    if (about.contains("nodes") && rank < about["nodes"].size() && about["nodes"][rank].is_string())
-      nodes_[rank] = about["nodes"][rank].get<std::string>();
+    nodes_[rank] = text_at(about, "nodes", rank);
+    devices_[rank] = text_at(about, "devices", rank);
   }
   // The first record has the steps in which libraries choose algorithms and memory is touched.
   const size_t max_records = max_windows * 64;
@@ -205,6 +213,7 @@ bool RankView::has(RankColumn wanted) const {
 }
 
 std::string RankView::node(size_t rank) const { return nodes_[rank]; }
+bool RankView::is_cpu(size_t rank) const { return devices_[rank].starts_with("CPU"); }
 
 std::vector<std::vector<size_t>> RankView::stages() const {
   std::map<int, std::vector<size_t>> by_stage;

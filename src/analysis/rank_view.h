@@ -46,6 +46,7 @@ class RankView {
 
   const RankCoord& coord(size_t rank) const { return coords_[rank]; }
   std::string node(size_t rank) const;              // empty: unknown
+  bool is_cpu(size_t rank) const;                   // it computes on processors of its host
   std::vector<std::vector<size_t>> stages() const;  // ranks by pp coordinate
   // The groups of ranks that wait for each other along an axis; groups of one rank are left out.
   std::vector<std::vector<size_t>> groups(WaitAxis axis) const;
@@ -60,7 +61,7 @@ class RankView {
   std::vector<StepWindow> windows_;
   std::vector<std::vector<double>> values_;  // by window: [rank][RankColumn]
   std::vector<RankCoord> coords_;
-  std::vector<std::string> nodes_;
+  std::vector<std::string> nodes_, devices_;
 };
 
 }  // namespace trireme::analysis

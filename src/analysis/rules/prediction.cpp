@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "analysis/predicted_terms.h"
 #include "analysis/rules/rule.h"
@@ -16,10 +17,7 @@ using obs::RankColumn;
 
 constexpr double max_drift = 0.1;        // between the first and the last third of the windows
 constexpr double max_rank_spread = 0.1;  // between ranks
-// A process that computes has this share of its processors at least; with less, other programs
-// compete for them.
-constexpr double min_cpu_share = 0.8;
-constexpr double min_slower = 1.1;  // steps that became slower by less are not reported
+constexpr double min_slower = 1.1;       // steps that became slower by less are not reported
 
 double explained_share(const Findings& others) {
   double share = 0;
@@ -38,12 +36,10 @@ double third_of(const RankView& view, RankColumn column, bool is_last) {
   return median(std::move(values));
 }
 
-// Whether other programs took processor time from the ranks while they computed.
 bool is_contended(const RankView& view) {
-  const double share = view.typical(RankColumn::cpu_share);
-  const double computing =
-      view.typical(RankColumn::compute_seconds) / view.typical(RankColumn::step_seconds);
-  return share < min_cpu_share * computing;
+  std::vector<size_t> ranks(view.ranks());
+  std::iota(ranks.begin(), ranks.end(), size_t{0});
+  return is_contended(view, ranks, {0, view.windows()});
 }
 
 // The measured seconds of a step without what other findings cost.

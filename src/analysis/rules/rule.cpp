@@ -9,6 +9,9 @@
 namespace trireme::analysis {
 namespace {
 
+// A process that computes has this share of its processors at least.
+constexpr double min_cpu_share = 0.8;
+
 // A rise in units of the windows' spread, and of the standard error of a difference of means: the
 // best of many splits of pure noise differs by up to five such errors.
 constexpr double min_spreads = 2.5, min_errors_of_rise = 8;
@@ -57,6 +60,20 @@ double own_seconds(const RankView& view, size_t window, size_t rank) {
     if (!std::isnan(value)) sum += value;
   }
   return sum;
+}
+
+bool is_contended(const RankView& view, const std::vector<size_t>& ranks,
+                  const WindowRange& range) {
+  std::vector<double> ratios;
+  for (const size_t rank : ranks) {
+    if (!view.is_cpu(rank)) continue;
+    for (size_t window = range.begin; window < range.end; ++window) {
+      ratios.push_back(view.at(window, rank, obs::RankColumn::cpu_share) *
+                       view.at(window, rank, obs::RankColumn::step_seconds) /
+                       view.at(window, rank, obs::RankColumn::compute_seconds));
+    }
+  }
+  return median(std::move(ratios)) < min_cpu_share;
 }
 
 std::optional<Rise> find_rise(const std::vector<double>& values, double min_ratio,

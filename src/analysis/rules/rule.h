@@ -51,6 +51,10 @@ double step_in(const RankView& view, const WindowRange& range);
 // Returns the seconds of a rank in which it waited for no other rank.
 double own_seconds(const RankView& view, size_t window, size_t rank);
 
+// Returns whether ranks that compute on processors of their hosts got less of them than they
+// needed: other programs, or more ranks than processors, compete.
+bool is_contended(const RankView& view, const std::vector<size_t>& ranks, const WindowRange& range);
+
 // The windows at which a value rose and stayed: `before` and `after` are medians.
 struct Rise {
   WindowRange after_range;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "analysis/rules/rule.h"
 
@@ -22,6 +23,8 @@ constexpr SlowRule patient = {0.03, {8, 10}};
 constexpr SlowRule quick = {0.12, {3, 3}};
 // A deviation must be so many standard errors above zero.
 constexpr double min_errors = 4;
+// What a rank must exceed if the others of its stage lack processors, too.
+constexpr double min_contended_excess = 0.5;
 // A rank that has become slower by so much, while the others have not.
 constexpr double min_own_rise = 1.12;
 
@@ -61,6 +64,11 @@ std::optional<Slowness> slowness(const RankView& view, const std::vector<size_t>
   const double middle = median(within);
   const double error = spread(within) / std::sqrt(static_cast<double>(within.size()));
   if (middle < rule.limit || middle < min_errors * error) return {};
+  // Ranks that compete for processors are slow by turns, and unfairly so.
+  std::vector<size_t> others;
+  std::copy_if(stage.begin(), stage.end(), std::back_inserter(others),
+               [&](size_t other) { return other != rank; });
+  if (middle < min_contended_excess && is_contended(view, others, *range)) return {};
   const auto hits =
       std::count_if(within.begin(), within.end(), [&](double value) { return value > rule.limit; });
   return Slowness{&view, rank, *range, middle, static_cast<size_t>(hits)};
