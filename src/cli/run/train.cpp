@@ -21,6 +21,7 @@
 #include "comm/world/rank_env.h"
 #include "config/config.h"
 #include "config/schema.h"
+#include "obs/process_start.h"
 #include "obs/run_owner.h"
 #include "train/run/trainer.h"
 #include "train/setup/setup.h"
@@ -83,7 +84,8 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
       .cache_folder = default_cache_folder(),
       .resume = resume_of(args),
       .takes_over = args.flag("--take-over"),
-      .program = {.version = build_info().version, .commit = build_info().commit}};
+      .program = {.version = build_info().version, .commit = build_info().commit},
+      .process_start = obs::process_start_seconds()};
   const train::TrainSummary summary = train::train(config, run_mode(args), hooks, info);
   progress.finish();
   if (!is_first) return exit_code_of(summary);
@@ -171,7 +173,8 @@ Verb train_verb() {
           "ui.perfetto.dev, with every operation on its stream, its layer, shape and cost, and "
           "the\n"
           "time when the host queued it; with a pipeline also pipeline_steps_first-last.svg, with\n"
-          "the actions of all stages as measured and as simulated. Traced steps are not replayed from a captured\n"
+          "the actions of all stages as measured and as simulated. Traced steps are not replayed "
+          "from a captured\n"
           "graph, so they are slower if kernel launches dominate.\n\nExamples:\n"
           "  trireme train configs/kjv.toml\n"
           "  trireme train configs/kjv.toml --training.steps=300 --job.dump_folder=runs/short\n"
