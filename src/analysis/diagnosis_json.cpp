@@ -27,22 +27,26 @@ base::Json json_of(const Waterfall& fall) {
 
 }  // namespace
 
-base::Json to_json(const Diagnosis& diagnosis) {
-  base::Json findings = base::Json::array();
-  for (const Finding& finding : diagnosis.findings) {
-    findings.push_back({{"cause", name_of(finding.cause)},
-                        {"title", finding.title},
-                        {"share", finding.share},
-                        {"rank", finding.rank},
-                        {"stage", finding.stage},
-                        {"first_step", finding.first_step},
-                        {"evidence", finding.evidence},
-                        {"advice", finding.advice}});
+base::Json to_json(const std::vector<Finding>& findings) {
+  base::Json list = base::Json::array();
+  for (const Finding& finding : findings) {
+    list.push_back({{"cause", name_of(finding.cause)},
+                    {"title", finding.title},
+                    {"share", finding.share},
+                    {"rank", finding.rank},
+                    {"stage", finding.stage},
+                    {"first_step", finding.first_step},
+                    {"evidence", finding.evidence},
+                    {"advice", finding.advice}});
   }
+  return list;
+}
+
+base::Json to_json(const Diagnosis& diagnosis) {
   return {{"state", name_of(diagnosis.state)},
           {"lamp", diagnosis.lamp},
           {"sentence", diagnosis.sentence},
-          {"findings", std::move(findings)},
+          {"findings", to_json(diagnosis.findings)},
           {"waterfall", json_of(diagnosis.waterfall)}};
 }
 

@@ -41,22 +41,22 @@ double ranks_mean(const RankView& view, RankColumn column) {
 }
 
 WaitSplit wait_along(const RankView& view, WaitAxis axis) {
-  WaitSplit split;
-  for (const std::vector<size_t>& group : view.groups(axis)) {
-    double least = windows_mean(view, group.front(), wait_column(axis)), sum = 0;
-    for (const size_t rank : group) {
-      const double wait = windows_mean(view, rank, wait_column(axis));
-      least = std::min(least, wait);
-      sum += wait;
+  const RankColumn column = wait_column(axis);
+  double late = 0, steps = 0;
+  for (size_t window = 0; window < view.windows(); ++window) {
+    for (const std::vector<size_t>& group : view.groups(axis)) {
+      double least = view.at(window, group.front(), column), sum = 0;
+      for (const size_t rank : group) {
+        least = std::min(least, view.at(window, rank, column));
+        sum += view.at(window, rank, column);
+      }
+      const double surplus = sum - least * static_cast<double>(group.size());
+      if (surplus > 0) late += surplus * view.window(window).steps;
     }
-    split.transfer += least * static_cast<double>(group.size());
-    split.late += sum - least * static_cast<double>(group.size());
+    steps += view.window(window).steps;
   }
-  const double all = ranks_mean(view, wait_column(axis));
-  const auto ranks = static_cast<double>(view.ranks());
-  split.late /= ranks;
-  split.transfer = all - split.late;  // also the waits of ranks without a group
-  return split;
+  late /= steps * static_cast<double>(view.ranks());
+  return {ranks_mean(view, column) - late, late};
 }
 
 // Host seconds per step, from the spans that lie within the measured steps.
@@ -109,22 +109,6 @@ double repeated_share(const RunRecord& run, const Waterfall& fall) {
   return all > 0 ? repeated / all : 0;
 }
 
-struct HostParts {
-  double data = 0, saves = 0, host = 0;
-};
-// The time in which the device had no work, by what the host did. Waits that were hidden by queued
-// work are left out.
-HostParts host_parts(const RankView& view, double unaccounted) {
-  HostParts parts;
-  const double gap = ranks_mean(view, RankColumn::gap_seconds);
-  parts.data = std::min(ranks_mean(view, RankColumn::data_seconds), gap);
-  // The device's waits for a checkpoint are in no gap and in no other wait.
-  const double held = std::max(0.0, unaccounted);
-  parts.saves = std::min(ranks_mean(view, RankColumn::save_seconds), gap - parts.data + held);
-  parts.host = gap - parts.data - std::max(0.0, parts.saves - held);
-  return parts;
-}
-
 }  // namespace
 
 Waterfall waterfall(const RunRecord& run) {
@@ -142,17 +126,14 @@ Waterfall waterfall(const RunRecord& run) {
   const double compute = ranks_mean(view, RankColumn::compute_seconds);
   const double input = ranks_mean(view, RankColumn::wait_input);
   WaitSplit waits[static_cast<size_t>(WaitAxis::count)];
-  double late = 0, waited = input;
+  double late = 0;
   for (size_t i = 0; i < static_cast<size_t>(WaitAxis::count); ++i) {
     waits[i] = wait_along(view, static_cast<WaitAxis>(i));
-    waited += waits[i].transfer + waits[i].late;
     if (static_cast<WaitAxis>(i) != WaitAxis::pp) late += waits[i].late;
   }
   const auto at = [&](WaitAxis axis) -> const WaitSplit& {
     return waits[static_cast<size_t>(axis)];
   };
-  const HostParts host = host_parts(
-      view, device_seconds - compute - waited - ranks_mean(view, RankColumn::gap_seconds));
   // Ranks wait for the schedule at receives, and at the end of the step for the last stage.
   const double bubble_seconds = pipeline_bubble(run, view);
   const double pp_wait = at(WaitAxis::pp).transfer + at(WaitAxis::pp).late;
@@ -192,9 +173,9 @@ Waterfall waterfall(const RunRecord& run) {
   add("closing", "closing of the step", kept * at(WaitAxis::closing).transfer);
   add("late", "waiting for slow ranks", kept * (late - at_end));
   add("input", "upload of batches", kept * input);
-  add("data_wait", "waiting for data", kept * host.data);
-  add("host", "host gaps", kept * host.host);
-  add("saves", "checkpoints", kept * host.saves);
+  add("data_wait", "waiting for data", kept * ranks_mean(view, RankColumn::data_seconds));
+  add("host", "host gaps", kept * ranks_mean(view, RankColumn::gap_seconds));
+  add("saves", "checkpoints", kept * ranks_mean(view, RankColumn::save_seconds));
   add("skipped", "skipped steps", skipped * fall.measured_seconds);
   add("repeated", "repeated steps", repeated * fall.measured_seconds);
   add("rest", "data loading and logging", 0);

@@ -32,11 +32,8 @@ DataWaits data_waits(const RankView& view) {
     double largest = 0;
     size_t worst = 0;
     for (size_t rank = 0; rank < view.ranks(); ++rank) {
-      const double idle = or_zero(view.at(window, rank, RankColumn::gap_seconds)) +
-                          or_zero(view.at(window, rank, RankColumn::wait_input));
-      const double waited =
-          std::min(idle, or_zero(view.at(window, rank, RankColumn::data_seconds)));
-      const double share = waited / view.at(window, rank, RankColumn::step_seconds);
+      const double share = or_zero(view.at(window, rank, RankColumn::data_seconds)) /
+                           view.at(window, rank, RankColumn::step_seconds);
       if (share > largest) {
         largest = share;
         worst = rank;

@@ -105,7 +105,7 @@ Findings find_stale_machine_file(const Facts& facts, const Findings& others) {
 }
 
 Findings find_unknown(const Facts& facts, const Findings& others) {
-  const RankView& view = facts.short_windows;
+  const RankView& view = facts.windows;
   if (!facts.fall.is_measured || view.windows() < 3) return {};
   Findings found;
   std::vector<double> steps;
@@ -116,7 +116,7 @@ Findings find_unknown(const Facts& facts, const Findings& others) {
     }
     steps.push_back(median(std::move(of_ranks)));
   }
-  const auto rise = find_rise(steps, min_slower, 3);
+  const auto rise = find_rise(steps, min_slower, 4);
   const double explained = explained_share(others);
   if (rise) {
     const double share = (rise->after - rise->before) / rise->after;

@@ -7,6 +7,13 @@
 #include <cmath>
 
 namespace trireme::analysis {
+namespace {
+
+// A rise in units of the windows' spread, and of the standard error of a difference of means: the
+// best of many splits of pure noise differs by up to five such errors.
+constexpr double min_spreads = 2.5, min_errors_of_rise = 8;
+
+}  // namespace
 
 std::string steps_text(const RankView& view, const WindowRange& range) {
   const int64_t first = view.window(range.begin).first_step;
@@ -42,8 +49,14 @@ double step_in(const RankView& view, const WindowRange& range) {
 }
 
 double own_seconds(const RankView& view, size_t window, size_t rank) {
-  const double gap = view.at(window, rank, obs::RankColumn::gap_seconds);
-  return view.at(window, rank, obs::RankColumn::compute_seconds) + (std::isnan(gap) ? 0 : gap);
+  double sum = 0;
+  for (const obs::RankColumn column :
+       {obs::RankColumn::compute_seconds, obs::RankColumn::gap_seconds,
+        obs::RankColumn::data_seconds, obs::RankColumn::save_seconds}) {
+    const double value = view.at(window, rank, column);
+    if (!std::isnan(value)) sum += value;
+  }
+  return sum;
 }
 
 std::optional<Rise> find_rise(const std::vector<double>& values, double min_ratio,
@@ -72,9 +85,16 @@ std::optional<Rise> find_rise(const std::vector<double>& values, double min_rati
   const std::vector<double> before = values_in(values, {0, best});
   const std::vector<double> after = values_in(values, {best, count});
   const Rise rise{{best, count}, median(before), median(after)};
+  std::vector<double> distances;
+  for (size_t i = 0; i < count; ++i) {
+    distances.push_back(values[i] - (i < best ? rise.before : rise.after));
+  }
+  const double noise = spread(distances);
+  const double error = noise * std::sqrt(1 / static_cast<double>(before.size()) +
+                                         1 / static_cast<double>(after.size()));
   const double step = rise.after - rise.before;
-  const bool is_clear =
-      step > 4 * spread(before) && step > 2 * spread(after) && rise.after > min_ratio * rise.before;
+  const bool is_clear = step > min_spreads * noise && step > min_errors_of_rise * error &&
+                        rise.after > min_ratio * rise.before;
   return is_clear ? std::optional(rise) : std::nullopt;
 }
 

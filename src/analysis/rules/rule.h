@@ -48,7 +48,7 @@ std::string percent_text(double share);    // 0.214 -> "21 %", 0.034 -> "3.4 %"
 std::string seconds_text(double seconds);  // "12.3 ms", "1.85 s"
 // Returns the median seconds of a step over ranks and windows of the range.
 double step_in(const RankView& view, const WindowRange& range);
-// Returns the seconds of a rank in which it waited for no other rank: compute and gaps.
+// Returns the seconds of a rank in which it waited for no other rank.
 double own_seconds(const RankView& view, size_t window, size_t rank);
 
 // The windows at which a value rose and stayed: `before` and `after` are medians.
@@ -57,8 +57,8 @@ struct Rise {
   double before = 0, after = 0;
 };
 // Finds the split of the windows that separates lower from higher values best. Returns nothing if
-// the medians differ by less than `min_ratio`, or by less than four spreads of either side, or if a
-// side has fewer than `min_windows` windows.
+// the medians differ by less than `min_ratio`, or by less than noise may do, or if a side has fewer
+// than `min_windows` windows.
 std::optional<Rise> find_rise(const std::vector<double>& values, double min_ratio,
                               size_t min_windows);
 

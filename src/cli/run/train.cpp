@@ -18,6 +18,7 @@
 #include "cli/shell/environment.h"
 #include "cli/shell/progress.h"
 #include "cli/verbs.h"
+#include "cli/watch/short_findings.h"
 #include "comm/world/rank_env.h"
 #include "config/config.h"
 #include "config/schema.h"
@@ -93,16 +94,21 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
   if (summary.attempt_steps > 0) {
     step = train::step_prediction(config, summary, machine, machine_folders());
   }
+  const std::vector<analysis::Finding> findings = findings_of(summary.run_folder);
+  // Causes with evidence replace those that are merely possible.
+  if (step && !findings.empty()) step->causes.clear();
   try {
     if (args.wants_json()) {
       base::Json json = summary_json(summary);
       if (step) json["step"] = to_json(*step);
+      json["findings"] = analysis::to_json(findings);
       json["name"] = config.job.name;
       if (!config.notes.empty()) json["notes"] = config.notes;
       fmt::print("{}\n", json.dump());
     } else {
       print_summary(summary, args.flag("--curve"));
       if (step) fmt::print("{}", to_text(*step));
+      fmt::print("{}", short_text(findings, summary.run_folder));
     }
   } catch (const std::system_error& error) {
     if (error.code().value() != EPIPE) throw;  // the reader has gone away: the run has not failed
