@@ -4,7 +4,16 @@
 #include <array>
 #include <utility>
 
+#include "base/error.h"
+
 namespace trireme::board {
+
+void expect_assets() {
+  if (!embedded_assets().empty()) return;
+  throw base::ConfigError(
+      "this build has no pages for the board and reports: install libjs-dygraphs, then configure "
+      "and build again");
+}
 
 std::string_view media_type_of(std::string_view name) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 4> types = {

@@ -14,8 +14,10 @@ struct Asset {
   std::string_view hash;  // SHA-256 of `plain`, in hexadecimal digits
 };
 
-// Empty in a build without cpp-httplib or dygraphs.
+// Empty in a build without dygraphs.
 const std::vector<Asset>& embedded_assets();
+// Throws ConfigError that names the missing package if there are none.
+void expect_assets();
 
 // Returns the media type for the end of a name; "application/octet-stream" if it is unknown.
 std::string_view media_type_of(std::string_view name);

@@ -108,7 +108,7 @@ bool LineScanner::scan(std::string_view line, ScannedLine& out) {
   out.has_step = false;
   out.step = out.attempt = 0;
   out.time = 0;
-  out.kind = {};
+  out.kind = out.time_digits = {};
   out.values.clear();
   if (!in.take('{')) return false;
   in.skip_space();
@@ -158,6 +158,7 @@ bool LineScanner::scan(std::string_view line, ScannedLine& out) {
     } else if (key == "time") {
       if (!(std::abs(found.value) <= max_time)) return false;
       out.time = found.value;
+      out.time_digits = found.digits;
     } else if ((found.tag = tag_at(key, place++)) >= 0) {
       out.values.push_back(found);
     }

@@ -23,6 +23,7 @@ struct ScannedLine {
   int64_t step = 0;
   int64_t attempt = 0;
   double time = 0;
+  std::string_view time_digits;      // as they stand in the line
   std::string_view kind;             // as it stands in the line
   std::vector<ScannedValue> values;  // in the order of the line
 };

@@ -144,6 +144,7 @@ bool MetricStore::load_cache(const std::filesystem::path& cache) {
   if (!codec.failed() && codec.is_at_end()) {
     late_.resize(tracks_.size());
     tokens_tag_ = find("tokens").value_or(-1);
+    step_tag_ = find("step").value_or(-1);
     return true;
   }
   clear();

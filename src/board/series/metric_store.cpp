@@ -23,7 +23,7 @@ void MetricStore::clear() {
   rows_.clear();
   tracks_.clear();
   late_.clear();
-  tokens_tag_ = -1;
+  tokens_tag_ = step_tag_ = -1;
   tokens_ = 0;
   damaged_ = first_damaged_ = beyond_ = repeated_ = 0;
   last_step_ = -1;
@@ -75,7 +75,8 @@ void MetricStore::add_line(std::string_view line) {
     ++beyond_;
     return;
   }
-  if (tokens_tag_ < 0 || tracks_.size() < scanner_.tags().size()) {
+  if (step_tag_ < 0) step_tag_ = scanner_.tag_of("step");
+  if (tracks_.size() < scanner_.tags().size()) {
     tracks_.resize(scanner_.tags().size());
     late_.resize(scanner_.tags().size());
     const std::optional<int> found = find("tokens");
@@ -87,6 +88,7 @@ void MetricStore::add_line(std::string_view line) {
   if (line_.kind == "train") last_step_ = line_.step;
   rows_.push_back({.step = line_.step, .time = line_.time, .tokens = tokens_});
   for (const ScannedValue& one : line_.values) add_point(one.tag, one.value);
+  if (line_.kind == "train") add_point(step_tag_, static_cast<double>(line_.step));
 }
 
 void MetricStore::add_point(int tag, double value) {

@@ -103,6 +103,7 @@ class MetricStore {
   std::vector<MetricTrack> tracks_;      // by tag
   std::vector<std::vector<Late>> late_;  // by tag, until the end of poll()
   int tokens_tag_ = -1;
+  int step_tag_ = -1;  // a tag that maps tokens and times to steps
   double tokens_ = 0;
   int64_t restarts_ = 0;
   int64_t damaged_ = 0, first_damaged_ = 0;  // lines

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Raw points: every value of a tag in metrics.jsonl, with the digits that stand there, in the order
-// of the file; a step that was repeated has several.
+// Raw points of a tag: as CSV every value in metrics.jsonl, with the digits that stand there, in
+// the order of the file, so that a step that was repeated has several lines; as JSON the points
+// that are drawn.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +11,21 @@
 #include <string>
 #include <string_view>
 
-namespace trireme::board {
+#include "board/series/metric_store.h"
 
-enum class RawFormat : uint8_t { csv, json };
+namespace trireme::board {
 
 struct RawQuery {
   std::string tag;
   int64_t from = std::numeric_limits<int64_t>::min();
   int64_t to = std::numeric_limits<int64_t>::max();  // inclusive
-  RawFormat format = RawFormat::csv;
-  int64_t end = std::numeric_limits<int64_t>::max();  // bytes of the file that are read
 };
 
-// Passes text to `write` in blocks, until it returns false. CSV has the columns step, time and
-// value; JSON is {"tag":...,"points":[[step,time,value],...]}.
+// Passes CSV with the columns step, time and value to `write` in blocks, until it returns false.
 void write_raw(const std::filesystem::path& metrics, const RawQuery& query,
                const std::function<bool(std::string_view)>& write);
+
+// Returns {"step":[...],"time":[...],"value":[...]}; of a repeated step the last value.
+std::string drawn_points_json(const MetricStore& store, int tag, const RawQuery& query);
 
 }  // namespace trireme::board
