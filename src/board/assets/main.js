@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starts the page, keeps it in step with the runs, and shows errors where they happen.
+import {getJson, isReport, readInlined} from './api.js';
+import {makeDataPanel, makeLearningPanel, makeMetricPanel, makeSpeedPanel, makeStabilityPanel} from './curves.js';
+import {el, note, replace} from './dom.js';
+import {makeCheckpointsPanel, makeEventsPanel} from './history.js';
+import {listen} from './live.js';
+import {allRuns, detailsOf, loadDetails, loadEvents, loadRuns, shownRun} from './runinfo.js';
+import {refreshSeries, restartSeries} from './series.js';
+import {drawRange, drawToolbar, listenToKeys, restoreTheme} from './toolbar.js';
+import {drawTop} from './top.js';
+import {changeView, listenToFragment, onView, readFragment, view} from './view.js';
+import {makeWaterfallPanel} from './waterfall.js';
+
+const slow_ms = 5000;  // between refreshes of what is not a curve
+let panels = [];
+let revisions = new Map();
+let connection = '';
+let is_refreshing = false, is_stale = false, slow_time = 0;
+
+// dygraphs writes labels of ticks as markup; this policy makes markup text.
+function forbidMarkup() {
+  if (!window.trustedTypes) return;
+  window.trustedTypes.createPolicy('default', {
+    createHTML: (text) => text.replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`),
+    createScript: () => null,
+    createScriptURL: () => null,
+  });
+}
+
+function drawAll() {
+  drawTop(document.getElementById('top'), connection);
+  drawToolbar(document.getElementById('toolbar'));
+  for (const panel of panels) panel.draw?.();
+  drawRange();
+  const run = shownRun();
+  document.title = run ? `${run.name}: ${run.sentence}` : 'Trireme board';
+}
+
+async function refreshPanel(panel) {
+  if (!panel.refresh) return;
+  try {
+    await panel.refresh();
+    panel.node.querySelector('.failed')?.remove();
+  } catch (error) {
+    panel.node.querySelector('.failed')?.remove();
+    panel.node.append(el('p', {class: 'failed'}, error.message));
+  }
+}
+
+async function refreshSlow() {
+  slow_time = Date.now();
+  await Promise.all(panels.map(refreshPanel));
+}
+
+// After news: details and curves at once, the rest at most every five seconds.
+async function refresh() {
+  if (is_refreshing) {
+    is_stale = true;
+    return;
+  }
+  is_refreshing = true;
+  try {
+    do {
+      is_stale = false;
+      const ids = [view().run, ...view().compare.filter((id) => id !== view().run && id < allRuns().length)];
+      const curves = refreshSeries();
+      await Promise.all([...ids.map((id) => loadDetails(id)), loadEvents().catch(() => {})]);
+      await curves;
+      drawAll();
+      if (Date.now() - slow_time > slow_ms) await refreshSlow();
+    } while (is_stale);
+    showFailure(null);
+  } catch (error) {
+    showFailure(error);
+  } finally {
+    is_refreshing = false;
+  }
+}
+
+function showFailure(error) {
+  const holder = document.getElementById('failure');
+  replace(holder, error ? note(error.message) : null);
+}
+
+function addPanels() {
+  const first = document.getElementById('first');
+  const more = document.getElementById('more');
+  const above = [makeLearningPanel(), makeStabilityPanel(), makeSpeedPanel(), makeWaterfallPanel(),
+    makeEventsPanel(), makeCheckpointsPanel()];
+  const below = [makeMetricPanel(), makeDataPanel()];
+  first.append(...above.map((panel) => panel.node));
+  more.append(...below.map((panel) => panel.node));
+  panels = [...above, ...below];
+}
+
+async function viewChanged(_, names) {
+  if (names.includes('run') || names.includes('compare')) {
+    slow_time = 0;
+    await refresh();
+    restartSeries();
+    return;
+  }
+  if (names.some((name) => ['x', 'from', 'to', 'speed', 'tag'].includes(name))) restartSeries();
+  drawAll();
+}
+
+async function start() {
+  forbidMarkup();
+  readInlined();
+  restoreTheme();
+  readFragment();
+  listenToFragment();
+  listenToKeys();
+  document.documentElement.classList.toggle('report', isReport());
+  await loadRuns();
+  if (allRuns().length > 0 && !allRuns().some((run) => run.id === view().run)) changeView({run: allRuns()[0].id});
+  await loadDetails(view().run);
+  addPanels();
+  drawAll();
+  onView(viewChanged);
+  window.addEventListener('theme', drawAll);
+  window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawAll);
+  await refresh();
+  document.documentElement.dataset.ready = 'yes';
+  listen((runs) => {
+    const is_news = runs.some(({id, revision}) => detailsOf(id) && revisions.get(id) !== revision);
+    revisions = new Map(runs.map(({id, revision}) => [id, revision]));
+    if (is_news && !document.hidden) refresh();
+    else if (is_news) is_stale = true;
+  }, (is_connected) => {
+    connection = is_connected ? '' : 'The server does not answer; what is shown is the last state it sent.';
+    drawTop(document.getElementById('top'), connection);
+    if (is_connected) refresh();
+  });
+  document.addEventListener('visibilitychange', () => {
+    if (!document.hidden) refresh();
+  });
+}
+
+start().catch(showFailure);
