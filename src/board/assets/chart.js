@@ -28,7 +28,7 @@ export function makeChart(panel, options) {
 // Only axes and grid of dygraphs are used; its legend would need inline styles and markup.
 function keepFramePlugins() {
   window.Dygraph.PLUGINS = window.Dygraph.PLUGINS.filter((plugin) =>
-    /^(Axes|Grid) Plugin$/.test(plugin.prototype.toString()));
+    /^(Axes|Gridline) Plugin$/.test(plugin.prototype.toString()));
 }
 
 class LineChart {
@@ -116,7 +116,7 @@ class LineChart {
       this.frame.updateOptions({file, ...settings});
     } else {
       this.frame = new window.Dygraph(this.frame_div, file, {
-        labels: ['x', 'y'], interactionModel: {}, highlightSeriesOpts: null,
+        labels: ['x', 'y'], interactionModel: {},
         axisLabelFontSize: 11, highlightCircleSize: 0, gridLineWidth: 1, axisTickSize: 2,
         rightGap: 8, ...settings});
     }

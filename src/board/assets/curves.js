@@ -48,7 +48,7 @@ const speeds = [['throughput(tps)', 'tokens/s'], ['mfu(%)', 'MFU %'], ['hfu(%)',
   ['time_metrics/end_to_end(s)', 'seconds per step'], ['tflops', 'TFLOP/s']];
 
 export function makeSpeedPanel() {
-  const panel = makePanel('speed', 'As fast as it should be?', '');
+  const panel = makePanel('speed', 'As fast as planned?', '');
   const about = panel.node.querySelector('.about');
   const choice = selectElement('measure of speed', speeds, view().speed, (speed) => changeView({speed}));
   panel.tools.append(choice);

@@ -3,9 +3,13 @@
 import {getJson, isReport, readInlined} from './api.js';
 import {makeDataPanel, makeLearningPanel, makeMetricPanel, makeSpeedPanel, makeStabilityPanel} from './curves.js';
 import {el, note, replace} from './dom.js';
+import {makeFlamePanel} from './flame.js';
 import {makeCheckpointsPanel, makeEventsPanel} from './history.js';
 import {listen} from './live.js';
 import {allRuns, detailsOf, loadDetails, loadEvents, loadRuns, shownRun} from './runinfo.js';
+import {makePipelinePanel} from './pipeline.js';
+import {makeLayersPanel, makeRanksPanel} from './ranks.js';
+import {makeHardwarePanel, makeLedgerPanel, makeMemoryPanel} from './resources.js';
 import {refreshSeries, restartSeries} from './series.js';
 import {drawRange, drawToolbar, listenToKeys, restoreTheme} from './toolbar.js';
 import {drawTop} from './top.js';
@@ -88,7 +92,8 @@ function addPanels() {
   const more = document.getElementById('more');
   const above = [makeLearningPanel(), makeStabilityPanel(), makeSpeedPanel(), makeWaterfallPanel(),
     makeEventsPanel(), makeCheckpointsPanel()];
-  const below = [makeMetricPanel(), makeDataPanel()];
+  const below = [makeRanksPanel(), makeLayersPanel(), makeMemoryPanel(), makePipelinePanel(), makeFlamePanel(),
+    makeHardwarePanel(), makeLedgerPanel(), makeDataPanel(), makeMetricPanel()];
   first.append(...above.map((panel) => panel.node));
   more.append(...below.map((panel) => panel.node));
   panels = [...above, ...below];
