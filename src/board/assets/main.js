@@ -6,8 +6,9 @@ import {el, note, replace} from './dom.js';
 import {makeFlamePanel} from './flame.js';
 import {makeCheckpointsPanel, makeEventsPanel} from './history.js';
 import {listen} from './live.js';
-import {allRuns, detailsOf, loadDetails, loadEvents, loadRuns, shownRun} from './runinfo.js';
+import {allRuns, detailsOf, hasPlanner, loadDetails, loadEvents, loadRuns, shownRun} from './runinfo.js';
 import {makePipelinePanel} from './pipeline.js';
+import {drawPlanner} from './planner.js';
 import {makeLayersPanel, makeRanksPanel} from './ranks.js';
 import {makeHardwarePanel, makeLedgerPanel, makeMemoryPanel} from './resources.js';
 import {refreshSeries, restartSeries} from './series.js';
@@ -32,7 +33,17 @@ function forbidMarkup() {
   });
 }
 
+// The board, or the planner.
+function showPage() {
+  const is_plan = view().page === 'plan';
+  document.getElementById('board').hidden = is_plan;
+  document.getElementById('planner').hidden = !is_plan;
+  document.documentElement.classList.toggle('plan', is_plan);
+  if (is_plan) drawPlanner(document.getElementById('planner')).catch(showFailure);
+}
+
 function drawAll() {
+  showPage();
   drawTop(document.getElementById('top'), connection);
   drawToolbar(document.getElementById('toolbar'));
   for (const panel of panels) panel.draw?.();
@@ -119,7 +130,14 @@ async function start() {
   listenToKeys();
   document.documentElement.classList.toggle('report', isReport());
   await loadRuns();
-  if (allRuns().length > 0 && !allRuns().some((run) => run.id === view().run)) changeView({run: allRuns()[0].id});
+  if (allRuns().length === 0) {
+    if (hasPlanner()) changeView({page: 'plan'});
+    onView(drawAll);
+    drawAll();
+    document.documentElement.dataset.ready = 'yes';
+    return;
+  }
+  if (!allRuns().some((run) => run.id === view().run)) changeView({run: allRuns()[0].id});
   await loadDetails(view().run);
   addPanels();
   drawAll();

@@ -10,32 +10,40 @@ const smoothings = [['0', 'no smoothing'], ['0.6', 'light smoothing'], ['0.9', '
   ['0.98', 'strong smoothing']];
 
 export function drawToolbar(holder) {
-  const {run, x, smooth, log_x, page, from, to} = view();
+  replace(holder, view().page === 'plan' ? el('h1', {}, 'Planner') : chartTools(), el('span', {class: 'space'}), pageTools());
+  drawRange();
+}
+
+function pageTools() {
+  const is_plan = view().page === 'plan';
+  return [
+    hasPlanner() && (allRuns().length > 0 || !is_plan) ? buttonElement(is_plan ? 'runs' : 'planner',
+        is_plan ? 'back to the runs' : 'plan another job', () => changeView({page: is_plan ? 'run' : 'plan'})) : null,
+    buttonElement('◐', 'light or dark', switchTheme, {'aria-label': 'light or dark'}),
+    buttonElement('?', 'keys (key ?)', showHelp, {'aria-label': 'help'})];
+}
+
+function chartTools() {
+  const {run, x, smooth, log_x, from, to} = view();
   const runs = allRuns();
   const range = el('span', {class: 'range', id: 'range'});
   const near = smoothings.map(([value]) => value).find((value) => Math.abs(Number(value) - smooth) < 1e-9);
-  replace(holder,
-      runs.length > 1 ? selectElement('run', runs.map((one) => [String(one.id), one.name]), String(run),
-          (id) => changeView({run: Number(id), from: null, to: null, rank: null, page: 'run'})) : null,
-      runs.length > 1 ? compareMenu(runs) : null,
-      el('span', {class: 'group', role: 'group', 'aria-label': 'x-axis'}, ['step', 'tokens', 'time'].map((kind) =>
-        buttonElement(kind, `x-axis: ${kind}`, () => changeView({x: kind, from: null, to: null}),
-            {'aria-pressed': String(x === kind)}))),
-      buttonElement('log x', 'logarithmic x-axis', () => changeView({log_x: !log_x}), {'aria-pressed': String(log_x)}),
-      selectElement('smoothing of the lines; the spans below them stay', smoothings, near ?? '0',
-          (value) => changeView({smooth: Number(value)})),
-      el('span', {class: 'group', role: 'group', 'aria-label': 'range'},
-          buttonElement('−', 'zoom out (key −)', () => zoomRange(2)),
-          buttonElement('+', 'zoom in (key +)', () => zoomRange(0.5)),
-          buttonElement('all', 'show the whole run (key 0)', () => changeView({from: null, to: null}),
-              {'aria-pressed': String(from === null && to === null)})),
-      range,
-      el('span', {class: 'space'}),
-      hasPlanner() ? buttonElement(page === 'plan' ? 'runs' : 'planner', page === 'plan' ? 'back to the runs' :
-        'plan another job', () => changeView({page: page === 'plan' ? 'run' : 'plan'})) : null,
-      buttonElement('◐', 'light or dark', switchTheme, {'aria-label': 'light or dark'}),
-      buttonElement('?', 'keys (key ?)', showHelp, {'aria-label': 'help'}));
-  drawRange();
+  return [
+    runs.length > 1 ? selectElement('run', runs.map((one) => [String(one.id), one.name]), String(run),
+        (id) => changeView({run: Number(id), from: null, to: null, rank: null, page: 'run'})) : null,
+    runs.length > 1 ? compareMenu(runs) : null,
+    el('span', {class: 'group', role: 'group', 'aria-label': 'x-axis'}, ['step', 'tokens', 'time'].map((kind) =>
+      buttonElement(kind, `x-axis: ${kind}`, () => changeView({x: kind, from: null, to: null}),
+          {'aria-pressed': String(x === kind)}))),
+    buttonElement('log x', 'logarithmic x-axis', () => changeView({log_x: !log_x}), {'aria-pressed': String(log_x)}),
+    selectElement('smoothing of the lines; the spans below them stay', smoothings, near ?? '0',
+        (value) => changeView({smooth: Number(value)})),
+    el('span', {class: 'group', role: 'group', 'aria-label': 'range'},
+        buttonElement('−', 'zoom out (key −)', () => zoomRange(2)),
+        buttonElement('+', 'zoom in (key +)', () => zoomRange(0.5)),
+        buttonElement('all', 'show the whole run (key 0)', () => changeView({from: null, to: null}),
+            {'aria-pressed': String(from === null && to === null)})),
+    range];
 }
 
 function compareMenu(runs) {
