@@ -117,7 +117,7 @@ export function makeDataPanel() {
 }
 
 export function makeMetricPanel() {
-  const panel = makePanel('metric', 'Any metric', 'every tag of metrics.jsonl');
+  const panel = makePanel('metric', 'Any metric', 'every tag of metrics.jsonl', {class: 'panel wide'});
   const holder = el('span', {});
   panel.tools.append(holder);
   const tag = () => (hasTag(view().run, view().tag) ? view().tag :

@@ -28,7 +28,7 @@ export function compact(value, figures = 3) {
   for (const [unit, name] of [[1e15, 'Q'], [1e12, 'T'], [1e9, 'B'], [1e6, 'M'], [1e4, 'K']]) {
     if (size >= unit * 0.99995) return rounded(value / (name === 'K' ? 1e3 : unit), figures) + name;
   }
-  if (size !== 0 && size < 1e-3) return value.toExponential(Math.max(0, figures - 1)).replace('e-', 'e−');
+  if (size !== 0 && size < 1e-3) return Number(value.toPrecision(figures)).toExponential().replace('e-', 'e−');
   return rounded(value, Math.max(figures, size >= 1000 ? 4 : figures));
 }
 

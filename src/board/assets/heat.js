@@ -53,7 +53,7 @@ export class HeatMap {
   }
 
   width() {
-    return Math.max(50, Math.floor(this.holder.clientWidth - label_width));
+    return Math.max(50, Math.floor(this.holder.clientWidth - label_width - 8));
   }
 
   set(matrix) {
@@ -66,7 +66,8 @@ export class HeatMap {
     if (!this.matrix) return '';
     const {low, high} = this.limits;
     if (low === null) return 'There is no data in this range.';
-    return `pale: ${this.options.text(low)}, strong: ${this.options.text(high)} and above; click a row for its details`;
+    return `pale: ${this.options.text(low)}, strong: ${this.options.text(high)} and above` +
+      (this.options.rowChosen ? '; click a row for its details' : '');
   }
 
   // Percentiles over a sample of the cells.
@@ -144,18 +145,23 @@ export class HeatMap {
     let row = 0, bottom = -Infinity;
     for (const {label, rows} of groups) {
       const at = (row + rows / 2) * this.row_height;
-      if (at - bottom >= 12 && at < height) {
-        context.fillText(clipped(label, 13), label_width - 6, at);
+      if (at - bottom >= 12 && at >= 5 && at < height - 4) {
+        context.fillText(clipped(label, 13), label_width - 10, at);
         bottom = at;
       }
       row += rows;
     }
     const chosen = this.order.indexOf(this.options.chosen ? this.options.chosen() : -1);
-    if (chosen >= 0) {
-      context.strokeStyle = cssColor('--bad');
-      context.lineWidth = 1.5;
-      const top = chosen * this.row_height;
-      context.strokeRect(label_width, top - 1, this.width(), Math.max(3, this.row_height + 2));
+    if (chosen < 0) return;
+    const at = (chosen + 0.5) * this.row_height;
+    const right = label_width + this.width();
+    context.fillStyle = cssColor('--bad');
+    for (const [tip, base] of [[label_width, label_width - 8], [right - 1, right + 7]]) {
+      context.beginPath();
+      context.moveTo(tip, at);
+      context.lineTo(base, at - 5);
+      context.lineTo(base, at + 5);
+      context.fill();
     }
   }
 

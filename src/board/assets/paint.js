@@ -131,9 +131,9 @@ function paintBad(context, scale, buckets) {
     if (!buckets.bad[i]) continue;
     const at = scale.x((buckets.x[i] + buckets.end[i]) / 2);
     context.beginPath();
-    context.moveTo(at - 5, scale.top);
-    context.lineTo(at + 5, scale.top);
-    context.lineTo(at, scale.top + 9);
+    context.moveTo(at - 5, scale.top + 11);  // below the letters of events
+    context.lineTo(at + 5, scale.top + 11);
+    context.lineTo(at, scale.top + 20);
     context.fill();
   }
 }

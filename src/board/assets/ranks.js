@@ -87,7 +87,6 @@ async function loadCounters(state) {
 
 // column -> values by rank, of the last record.
 export async function lastRecord(columns) {
-  const run = shownRun();
   const found = new Map();
   await Promise.all(columns.map(async (column) => {
     const matrix = await loadHeat(view().run, 'ranks', column, isReport() ? undefined : 64);
@@ -97,7 +96,7 @@ export async function lastRecord(columns) {
       return NaN;
     }));
   }));
-  return run === shownRun() || run ? found : new Map();
+  return new Map(columns.map((column) => [column, found.get(column)]));
 }
 
 function keysOfRanks(matrix) {

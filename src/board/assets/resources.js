@@ -130,7 +130,7 @@ function drawLedger(panel, ledger, is_table) {
   }
   const total = classes.reduce((sum, [, seconds]) => sum + seconds, 0);
   const parts = classes.map(([name, size], i) => ({name, size, color: name === 'useful' ? 'var(--useful)' :
-    name === 'unknown' ? 'var(--predicted)' : seriesColor(i), text: `${name} ${percent(size / total)}`}));
+    name === 'unknown' ? 'var(--predicted)' : seriesColor(i < 2 ? i : i + 1), text: `${name} ${percent(size / total)}`}));
   panel.node.querySelector('.about').textContent = `useful ${percent(ledger.useful_share)} of ${duration(total)} on ` +
     `${grouped(ledger.devices)} ${ledger.devices === 1 ? 'device' : 'devices'}` +
     (typeof ledger.price_per_hour === 'number' ? ` at $${digits(ledger.price_per_hour)} an hour` : '; no price is known');

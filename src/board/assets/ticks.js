@@ -7,7 +7,7 @@ export function numberTicks(low, high, pixels, per_tick, label = (value) => comp
   if (!(high > low)) return [{v: low, label: label(low)}];
   const rough = (high - low) / Math.max(1, pixels / per_tick);
   const power = 10 ** Math.floor(Math.log10(rough));
-  const unit = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
+  const unit = [1, 2, 5, 10].find((factor) => factor * power >= 0.9 * rough) * power;
   const ticks = [];
   for (let i = Math.ceil(low / unit); i * unit <= high * (1 + 1e-12) && ticks.length < 100; ++i) {
     const value = Number((i * unit).toPrecision(12));
