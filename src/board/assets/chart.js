@@ -6,7 +6,7 @@ import {chartTable} from './chart_table.js';
 import {buttonElement, el, replace, sizeCanvas, svgElement, watchWidth} from './dom.js';
 import {digits} from './format.js';
 import {cssColor, paintBetween, paintSeries, seriesColor, seriesDash} from './paint.js';
-import {addSeriesUser, refreshSeries, seriesOf} from './series.js';
+import {addSeriesUser, askedWidth, refreshSeries, seriesOf} from './series.js';
 import {logTicks, numberTicks, timeTicks} from './ticks.js';
 import {changeView, cursorX, onCursor, setCursor, showRange, shownRange, view} from './view.js';
 
@@ -20,7 +20,7 @@ export function makeChart(panel, options) {
   onCursor(() => chart.moveCursor());
   watchWidth(chart.holder, () => {
     chart.resize();
-    refreshSeries();
+    if (chart.width() > askedWidth()) refreshSeries();
   });
   return chart;
 }
@@ -35,6 +35,9 @@ class LineChart {
   constructor(panel, options) {
     this.options = options;
     this.is_table = false;
+    this.is_scheduled = false;
+    this.lines = [];
+    this.values = [];
     this.is_log_y = Boolean(options.log_y);
     this.frame_div = el('div', {class: 'frame'});
     this.overlay = el('canvas', {class: 'overlay'});
@@ -88,7 +91,17 @@ class LineChart {
     this.draw();
   }
 
+  // Draws with the next frame, once, however often it is called until then.
   draw() {
+    if (this.is_scheduled) return;
+    this.is_scheduled = true;
+    window.requestAnimationFrame(() => {
+      this.is_scheduled = false;
+      this.drawNow();
+    });
+  }
+
+  drawNow() {
     this.lines = this.options.lines().map((line) => ({...line, buckets: seriesOf(line.run, line.tag)}));
     this.log_button.setAttribute('aria-pressed', String(this.is_log_y));
     this.drawLegend();
@@ -96,7 +109,8 @@ class LineChart {
       chartTable(this.table_holder, this.options.name, this.lines);
       return;
     }
-    if (this.holder.clientWidth === 0) return;
+    const has_points = this.lines.some(({buckets}) => buckets && buckets.x.length > 0);
+    if (this.holder.clientWidth === 0 || (!has_points && !this.frame)) return;
     const range = shownRange();
     const [low, high] = this.yRange(range);
     this.is_log_x = view().log_x && range[0] > 0;

@@ -40,8 +40,7 @@ export function listen(changed, connected) {
     try {
       const answer = await getJson('/api/runs');
       tell(true);
-      changed((answer.runs || []).map(({id, step, state, revision}) =>
-        ({id, step, state, revision: revision ?? `${step} ${state}`})));
+      changed(answer.runs || []);
     } catch {
       tell(false);
     }

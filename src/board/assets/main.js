@@ -19,9 +19,8 @@ import {makeWaterfallPanel} from './waterfall.js';
 
 const slow_ms = 5000;  // between refreshes of what is not a curve
 let panels = [];
-let revisions = new Map();
 let connection = '';
-let is_refreshing = false, is_stale = false, slow_time = 0;
+let is_refreshing = false, is_stale = false, is_slow_running = false, slow_time = 0;
 
 // dygraphs writes labels of ticks as markup; this policy makes markup text.
 function forbidMarkup() {
@@ -52,8 +51,19 @@ function drawAll() {
   document.title = run ? `${run.name}: ${run.sentence}` : 'Trireme board';
 }
 
+// A panel that is far below the window waits until the reader comes near.
+function isNear(panel) {
+  const box = panel.node.getBoundingClientRect();
+  return box.height > 0 && box.top < window.innerHeight + 400 && box.bottom > -400;
+}
+
 async function refreshPanel(panel) {
   if (!panel.refresh) return;
+  if (!isNear(panel)) {
+    panel.is_stale = true;
+    return;
+  }
+  panel.is_stale = false;
   try {
     await panel.refresh();
     panel.node.querySelector('.failed')?.remove();
@@ -64,8 +74,20 @@ async function refreshPanel(panel) {
 }
 
 async function refreshSlow() {
+  if (is_slow_running) return;
+  is_slow_running = true;
   slow_time = Date.now();
   await Promise.all(panels.map(refreshPanel));
+  is_slow_running = false;
+}
+
+function watchPanels() {
+  const observer = new IntersectionObserver((entries) => {
+    for (const panel of panels) {
+      if (panel.is_stale && entries.some((entry) => entry.isIntersecting && entry.target === panel.node)) refreshPanel(panel);
+    }
+  }, {rootMargin: '400px'});
+  for (const panel of panels) observer.observe(panel.node);
 }
 
 // After news: details and curves at once, the rest at most every five seconds.
@@ -80,10 +102,9 @@ async function refresh() {
       is_stale = false;
       const ids = [view().run, ...view().compare.filter((id) => id !== view().run && id < allRuns().length)];
       const curves = refreshSeries();
-      await Promise.all([...ids.map((id) => loadDetails(id)), loadEvents().catch(() => {})]);
-      await curves;
+      await Promise.all([...ids.map((id) => loadDetails(id)), loadEvents().catch(() => {}), curves]);
       drawAll();
-      if (Date.now() - slow_time > slow_ms) await refreshSlow();
+      if (Date.now() - slow_time > slow_ms) refreshSlow();
     } while (is_stale);
     showFailure(null);
   } catch (error) {
@@ -110,15 +131,21 @@ function addPanels() {
   panels = [...above, ...below];
 }
 
+let heat_timer = 0;
+
 async function viewChanged(_, names) {
   if (names.includes('run') || names.includes('compare')) {
-    slow_time = 0;
-    await refresh();
+    await refresh();  // details first: they say which tags a run has
     restartSeries();
+    refreshSlow();
     return;
   }
   if (names.some((name) => ['x', 'from', 'to', 'speed', 'tag'].includes(name))) restartSeries();
   drawAll();
+  if (names.some((name) => ['from', 'to', 'column', 'rank'].includes(name))) {
+    window.clearTimeout(heat_timer);  // the heat maps follow when the range is at rest
+    heat_timer = window.setTimeout(() => panels.filter((panel) => panel.is_wide).forEach(refreshPanel), 150);
+  }
 }
 
 async function start() {
@@ -129,7 +156,7 @@ async function start() {
   listenToFragment();
   listenToKeys();
   document.documentElement.classList.toggle('report', isReport());
-  await loadRuns();
+  await Promise.all([loadRuns(), loadDetails(view().run).catch(() => {})]);
   if (allRuns().length === 0) {
     if (hasPlanner()) changeView({page: 'plan'});
     onView(drawAll);
@@ -138,17 +165,21 @@ async function start() {
     return;
   }
   if (!allRuns().some((run) => run.id === view().run)) changeView({run: allRuns()[0].id});
-  await loadDetails(view().run);
+  if (!shownRun()) await loadDetails(view().run);
   addPanels();
+  const first = refresh();  // asks for the curves before anything is drawn
   drawAll();
+  watchPanels();
   onView(viewChanged);
   window.addEventListener('theme', drawAll);
   window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawAll);
-  await refresh();
+  await first;
   document.documentElement.dataset.ready = 'yes';
   listen((runs) => {
-    const is_news = runs.some(({id, revision}) => detailsOf(id) && revisions.get(id) !== revision);
-    revisions = new Map(runs.map(({id, revision}) => [id, revision]));
+    const is_news = runs.some(({id, revision, step, state}) => {
+      const known = detailsOf(id);
+      return known && ((revision !== undefined && known.revision !== revision) || known.step !== step || known.state !== state);
+    });
     if (is_news && !document.hidden) refresh();
     else if (is_news) is_stale = true;
   }, (is_connected) => {

@@ -10,10 +10,12 @@ const light_colors = ['#0072B2', '#D55E00', '#007a5a', '#a8457d', '#8a6100', '#3
 const dark_colors = ['#56B4E9', '#E69F00', '#2fbf95', '#e29cc3', '#F0E442', '#ff8a4c', '#b8c4ce', '#ffffff'];
 const dashes = [[], [7, 3], [2, 3], [10, 3, 2, 3], [4, 2], [1, 2], [12, 4], [6, 2, 2, 2, 2, 2]];
 
+let dark_query = null;
 export function isDark() {
   const chosen = document.documentElement.dataset.theme;
   if (chosen === 'dark' || chosen === 'light') return chosen === 'dark';
-  return window.matchMedia('(prefers-color-scheme: dark)').matches;
+  dark_query = dark_query || window.matchMedia('(prefers-color-scheme: dark)');
+  return dark_query.matches;
 }
 
 export function seriesColor(index) {
@@ -25,9 +27,15 @@ export function seriesDash(index) {
   return dashes[index % dashes.length];
 }
 
-// A colour of the style sheet: cssColor('--muted').
+// A colour of the style sheet: cssColor('--muted'). Kept by theme: to ask for a style in the middle of
+// drawing makes the browser lay out the page.
+const css_colors = new Map();
 export function cssColor(name) {
-  return window.getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const key = `${isDark()} ${name}`;
+  if (!css_colors.has(key)) {
+    css_colors.set(key, window.getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+  }
+  return css_colors.get(key);
 }
 
 // scale: {x(value), y(value), left, top, width, height} in pixels.

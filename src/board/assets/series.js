@@ -10,7 +10,7 @@ const stored = new Map();  // "run tag" -> buckets
 const begins = new Map();  // run -> seconds since 1970 at its begin
 let key_of_stored = '';
 let controller = null;
-let is_running = false, is_wanted = false;
+let is_running = false, is_wanted = false, asked_width = 0;
 
 // user: {needs(): [{run, tag}], width(): pixels, draw()}.
 export function addSeriesUser(user) {
@@ -27,6 +27,11 @@ export function setRunBegin(run, seconds) {
 
 export function seriesOf(run, tag) {
   return stored.get(`${run} ${tag}`) || null;
+}
+
+// The width in pixels that the last request was for.
+export function askedWidth() {
+  return asked_width;
 }
 
 // Runs that are compared by time all begin where the first one begins.
@@ -54,6 +59,7 @@ export async function refreshSeries() {
 
 // A new range or axis makes the answer under way worthless.
 export function restartSeries() {
+  window.performance.mark('curves-asked');
   if (controller) controller.abort();
   const key = `${view().x} ${view().run}`;
   if (key !== key_of_stored) {
@@ -79,6 +85,7 @@ async function askOnce() {
     }
   }
   if (view().x !== 'step' && tags.has(view().run)) tags.get(view().run).add('step');
+  asked_width = px;
   px = Math.min(4000, Math.ceil(px * Math.min(2, window.devicePixelRatio || 1)));
   controller = new AbortController();
   const {signal} = controller;
@@ -106,6 +113,7 @@ async function askOnce() {
     }
     if (last >= first) setWholeRange(first, last);
     drawUsers();
+    window.requestAnimationFrame(() => window.performance.mark('curves-drawn'));
   } catch (error) {
     if (error.name !== 'AbortError') throw error;
   }
