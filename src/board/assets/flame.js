@@ -11,7 +11,7 @@ import {view} from './view.js';
 const row_height = 22;
 
 export function makeFlamePanel() {
-  const panel = makePanel('collectives', 'What do ranks tell each other?', 'collectives by time', {class: 'panel two'});
+  const panel = makePanel('collectives', 'Which collectives take time?', 'collectives of traced steps', {class: 'panel two'});
   const state = {answer: null, rank: 'all', path: [], is_table: false, boxes: []};
   const canvas = el('canvas', {});
   const holder = el('div', {class: 'picture', role: 'img', tabindex: '0',

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // News of running runs. A browser allows six connections to a server, so one tab holds the stream
-// and tells the others; a tab that hears nothing asks every two seconds.
+// and forwards messages to the others; a tab that receives none polls every two seconds.
 import {getJson, isReport} from './api.js';
 
 const reopen_ms = 1000;
@@ -67,6 +67,6 @@ function holdStream(receive) {
     });
   };
   open();
-  // Tabs without the stream know by this that it is alive.
+  // Heartbeat for the tabs without the stream.
   window.setInterval(() => receive({is_connected}), poll_ms);
 }

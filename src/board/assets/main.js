@@ -135,7 +135,7 @@ let heat_timer = 0;
 
 async function viewChanged(_, names) {
   if (names.includes('run') || names.includes('compare')) {
-    await refresh();  // details first: they say which tags a run has
+    await refresh();  // details first: they list the tags of a run
     restartSeries();
     refreshSlow();
     return;

@@ -81,7 +81,7 @@ const hardware_columns = ['clock_hz', 'max_clock_hz', 'power_watts', 'temperatur
   'sm_share', 'tensor_share', 'nvlink_bytes_per_second', 'pcie_bytes_per_second', 'cpu_share', 'host_bytes'];
 
 export function makeHardwarePanel() {
-  const panel = makePanel('hardware', 'Is the hardware well?', 'last record of all ranks; events of devices');
+  const panel = makePanel('hardware', 'Is the hardware healthy?', 'last record of all ranks; events of devices');
   return {
     node: panel.node,
     refresh: async () => {

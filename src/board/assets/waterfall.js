@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the rest goes: from the seconds of useful work to the seconds of a step, term by term,
-// predicted above measured. The terms and the residual sum to the step; a click on a term gives what
-// the diagnosis says about it.
+// predicted above measured. The terms and the residual sum to the step; a click on a term shows
+// the findings that concern it.
 import {getJson} from './api.js';
 import {buttonElement, el, makePanel, note, replace, tableElement} from './dom.js';
 import {digits, duration, percent} from './format.js';
@@ -9,10 +9,10 @@ import {changeView, view} from './view.js';
 
 // Terms that a cause makes longer.
 const terms_of_cause = {
-  slow_rank: ['tp', 'cp', 'ep', 'data', 'pp', 'bubble', 'closing', 'kernels'],
+  slow_rank: ['late', 'tp', 'cp', 'ep', 'data', 'pp', 'bubble', 'closing', 'kernels', 'compute'],
   slow_link: ['tp', 'cp', 'ep', 'data', 'pp'], stage_imbalance: ['pp', 'bubble'],
-  data_starvation: ['data_wait', 'input'], host_pauses: ['host'], throttled_clock: ['kernels'],
-  needless_recompute: ['recompute'], slow_save: ['saves'], stale_machine_file: ['kernels', 'tp', 'data'],
+  data_starvation: ['data_wait', 'input'], host_pauses: ['host'], throttled_clock: ['kernels', 'compute', 'late'],
+  needless_recompute: ['recompute'], slow_save: ['saves'], stale_machine_file: ['kernels', 'compute', 'tp', 'data'],
 };
 
 export function makeWaterfallPanel() {
@@ -96,7 +96,7 @@ function termDetail(term, diagnosis) {
   return el('div', {class: 'detail'},
       el('p', {}, `measured ${digits(term.measured)} s` + (difference === null ? '; nothing was predicted' :
         `, predicted ${digits(term.predicted)} s: ${difference > 0 ? 'slower' : 'faster'} by ${duration(Math.abs(difference))}`)),
-      related.length > 0 ? related.map(findingElement) : el('p', {}, 'The diagnosis has nothing to say about this term.'));
+      related.length > 0 ? related.map(findingElement) : el('p', {}, 'No finding concerns this term.'));
 }
 
 function findingsList(diagnosis) {
