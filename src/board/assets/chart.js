@@ -190,6 +190,9 @@ class LineChart {
     this.frame_range = shownRange();
     const scale = this.scaleOf(area);
     this.scale = scale;
+    // Where the plot is and what it shows, for tests that read pixels.
+    this.holder.dataset.plot = [area.x, area.y, area.w, area.h].map(Math.round).join(' ');
+    this.holder.dataset.drawn = this.lines[0]?.buckets ? `${this.lines[0].tag} ${window.innerWidth}` : '';
     for (const band of this.bands()) this.paintBand(context, scale, band);
     for (const {run, low, high, color} of this.betweens()) {
       const first = seriesOf(run, low), second = seriesOf(run, high);

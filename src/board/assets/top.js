@@ -16,6 +16,7 @@ export function drawTop(holder, connection) {
               run.state && run.lamp === 'off' ? run.state : lamp_words[lamp]),
           el('span', {class: 'text'}, run.sentence || run.state || '')),
       el('dl', {class: 'figures'},
+          figure('run', run.name, run.group ? `${run.name}, group ${run.group}, in ${run.folder}` : `${run.name}, in ${run.folder}`),
           figure('step', run.steps ? `${grouped(run.step)} of ${grouped(run.steps)}` : grouped(run.step),
               run.steps ? `${(100 * run.step / run.steps).toFixed(1)} %` : ''),
           figure('tokens', compact(run.tokens), grouped(run.tokens)),
