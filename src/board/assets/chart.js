@@ -3,7 +3,7 @@
 // because each has its own x and a span per bucket. Range and cursor are shared by all charts.
 import {bucketAt, isFinitePoint, lowerBound} from './buckets.js';
 import {chartTable} from './chart_table.js';
-import {buttonElement, el, replace, sizeCanvas, svgElement, watchWidth} from './dom.js';
+import {buttonElement, el, replace, sizeCanvas, svgElement, tableButton, watchWidth} from './dom.js';
 import {digits} from './format.js';
 import {cssColor, paintBetween, paintSeries, seriesColor, seriesDash} from './paint.js';
 import {addSeriesUser, askedWidth, refreshSeries, seriesOf} from './series.js';
@@ -51,8 +51,7 @@ class LineChart {
       this.is_log_y = !this.is_log_y;
       this.draw();
     });
-    this.table_button = buttonElement('table', 'show the numbers as a table', () => this.switchTable());
-    panel.tools.append(this.log_button, this.table_button);
+    panel.tools.append(this.log_button, tableButton((is_table) => this.switchTable(is_table)));
     this.addPointer();
   }
 
@@ -75,9 +74,8 @@ class LineChart {
     return this.options.bands ? this.options.bands() : [];
   }
 
-  switchTable() {
-    this.is_table = !this.is_table;
-    this.table_button.setAttribute('aria-pressed', String(this.is_table));
+  switchTable(is_table) {
+    this.is_table = is_table;
     this.holder.hidden = this.is_table;
     this.table_holder.hidden = !this.is_table;
     this.draw();
@@ -342,7 +340,7 @@ class LineChart {
 }
 
 // A short piece of the line, as in the chart.
-export function swatch(style) {
+function swatch(style) {
   return svgElement('svg', {class: 'swatch', width: 22, height: 8, 'aria-hidden': 'true'},
       svgElement('line', {x1: 0, y1: 4, x2: 22, y2: 4, stroke: seriesColor(style.color), 'stroke-width': 2,
         'stroke-dasharray': seriesDash(style.dash ?? style.color).join(' ') || 'none'}));

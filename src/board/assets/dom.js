@@ -87,6 +87,17 @@ export function makePanel(id, question, about, attributes = {}) {
   return {node, tools, body};
 }
 
+// A button that switches between a picture and its numbers: calls `switched(is_table)`.
+export function tableButton(switched) {
+  let is_table = false;
+  const button = buttonElement('table', 'show the numbers as a table', () => {
+    is_table = !is_table;
+    button.setAttribute('aria-pressed', String(is_table));
+    switched(is_table);
+  });
+  return button;
+}
+
 // A canvas of `width` x `height` CSS pixels that is sharp on this screen; returns its 2D context.
 export function sizeCanvas(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1;

@@ -2,7 +2,7 @@
 // Collectives by time: groups of ranks on top, their operations below, layers at the bottom; the
 // width is seconds, the strong part of a box is the part that compute waited for. A click zooms in.
 import {getJson} from './api.js';
-import {buttonElement, el, makePanel, note, replace, scrolledTable, selectElement, sizeCanvas, watchWidth} from './dom.js';
+import {el, makePanel, note, replace, scrolledTable, selectElement, sizeCanvas, tableButton, watchWidth} from './dom.js';
 import {bytesText, digits, duration, grouped, percent} from './format.js';
 import {clipped} from './heat.js';
 import {cssColor, seriesColor} from './paint.js';
@@ -19,12 +19,10 @@ export function makeFlamePanel() {
   const readout = el('p', {class: 'readout muted'});
   const table = el('div', {});
   const choice = el('span', {});
-  const table_button = buttonElement('table', 'show the numbers as a table', () => {
-    state.is_table = !state.is_table;
-    table_button.setAttribute('aria-pressed', String(state.is_table));
+  panel.tools.append(choice, tableButton((is_table) => {
+    state.is_table = is_table;
     draw();
-  });
-  panel.tools.append(choice, table_button);
+  }));
   panel.body.append(holder, readout, table);
   const draw = () => {
     const rows = state.answer?.rows;

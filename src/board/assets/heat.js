@@ -22,7 +22,7 @@ export async function loadHeat(run, table, column, cols) {
   return parseHeat(await getBytes(`/api/run/${run}/heat` + queryText(chosen)));
 }
 
-export function parseHeat(buffer) {
+function parseHeat(buffer) {
   const size = new DataView(buffer).getUint32(0, true);
   const about = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, size)));
   return {...about, cols: about.steps.length, values: new Float32Array(buffer, 4 + size)};

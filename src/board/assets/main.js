@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Starts the page, keeps it in step with the runs, and shows errors where they happen.
-import {getJson, isReport, readInlined} from './api.js';
+import {isReport, readInlined} from './api.js';
 import {makeDataPanel, makeLearningPanel, makeMetricPanel, makeSpeedPanel, makeStabilityPanel} from './curves.js';
 import {el, note, replace} from './dom.js';
 import {makeFlamePanel} from './flame.js';

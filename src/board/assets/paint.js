@@ -124,7 +124,7 @@ function paintLine(context, scale, buckets, values, style, gap) {
 }
 
 // An exponential mean over the buckets; drawn over the line, never instead of it.
-export function smoothed(values, weight) {
+function smoothed(values, weight) {
   let mean = null;
   return values.map((value) => {
     if (value === null) return null;

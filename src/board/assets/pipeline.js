@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pipeline of a traced step: planned above traced, on one scale of seconds.
 import {getJson} from './api.js';
-import {buttonElement, el, makePanel, note, replace, scrolledTable, selectElement, sizeCanvas, watchWidth} from './dom.js';
+import {el, makePanel, note, replace, scrolledTable, selectElement, sizeCanvas, tableButton, watchWidth} from './dom.js';
 import {digits, duration} from './format.js';
 import {cssColor, seriesColor} from './paint.js';
 import {numberTicks} from './ticks.js';
@@ -19,12 +19,10 @@ export function makePipelinePanel() {
   const readout = el('p', {class: 'readout muted'});
   const other = el('div', {});
   const choice = el('span', {});
-  const table_button = buttonElement('table', 'show the numbers as a table', () => {
-    state.is_table = !state.is_table;
-    table_button.setAttribute('aria-pressed', String(state.is_table));
+  panel.tools.append(choice, tableButton((is_table) => {
+    state.is_table = is_table;
     draw();
-  });
-  panel.tools.append(choice, table_button);
+  }));
   panel.body.append(holder, readout, other);
   const draw = () => {
     const step = state.answer?.steps?.[state.step];

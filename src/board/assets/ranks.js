@@ -2,7 +2,7 @@
 // Who is slow: ranks by steps for a chosen column of ranks.bin; a click on a row gives the rank's
 // own curve against the median, and all of its counters. And the norms of layers by steps.
 import {inlinedKeys, isReport} from './api.js';
-import {buttonElement, el, makePanel, note, replace, scrolledTable, selectElement, sizeCanvas} from './dom.js';
+import {el, makePanel, note, replace, scrolledTable, selectElement, sizeCanvas, tableButton} from './dom.js';
 import {columnText, digits, grouped} from './format.js';
 import {HeatMap, loadHeat} from './heat.js';
 import {cssColor, seriesColor} from './paint.js';
@@ -17,7 +17,7 @@ function columnsShown() {
   return all.filter((column) => keys.includes(column));
 }
 
-export function columnShown() {
+function columnShown() {
   const columns = columnsShown();
   return columns.includes(view().column) ? view().column : columns.find((name) => name === 'compute_seconds') || columns[0];
 }
@@ -41,14 +41,11 @@ export function makeRanksPanel() {
     order: orderOfRanks, groups: groupsOfRanks,
   });
   const tools = el('span', {class: 'tools'});
-  const table_button = buttonElement('table', 'show the numbers as a table', () => {
-    state.is_table = !state.is_table;
-    table_button.setAttribute('aria-pressed', String(state.is_table));
-    picture.hidden = state.is_table;
-    table.hidden = !state.is_table;
+  panel.tools.append(tools, tableButton((is_table) => {
+    state.is_table = picture.hidden = is_table;
+    table.hidden = !is_table;
     drawRankTable(table, state);
-  });
-  panel.tools.append(tools, table_button);
+  }));
   panel.body.append(picture, table, detail);
   const draw = () => {
     const columns = columnsShown();
@@ -240,13 +237,11 @@ export function makeLayersPanel() {
       {name: `largest of steps ${grouped(steps[last][0])} – ${grouped(steps[last][1])}`, is_number: true}],
     rows.map((name, row) => [name, digits(values[row * cols + last])])));
   };
-  const table_button = buttonElement('table', 'show the numbers as a table', () => {
-    table.hidden = !table.hidden;
-    holder.hidden = !table.hidden;
-    table_button.setAttribute('aria-pressed', String(!table.hidden));
+  panel.tools.append(tableButton((is_table) => {
+    table.hidden = !is_table;
+    holder.hidden = is_table;
     drawTable();
-  });
-  panel.tools.append(table_button);
+  }));
   panel.body.append(holder, table, empty);
   return {
     node: panel.node, is_wide: true,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory by item against its limit, the state of the hardware, and the ledger of time and money.
 import {getJson} from './api.js';
-import {buttonElement, el, makePanel, note, replace, scrolledTable, tableElement, timeElement} from './dom.js';
+import {el, makePanel, note, replace, scrolledTable, tableButton, tableElement, timeElement} from './dom.js';
 import {bytesText, columnText, compact, digits, duration, grouped, money, percent} from './format.js';
 import {seriesColor} from './paint.js';
 import {lastRecord} from './ranks.js';
@@ -19,23 +19,15 @@ function keyElement(parts) {
     el('span', {}, el('i', {style: {background: part.color}}), part.text)));
 }
 
-// The switch between a picture and its table, for panels that draw with elements.
-function tableSwitch(panel, draw) {
-  const state = {is_table: false};
-  const button = buttonElement('table', 'show the numbers as a table', () => {
-    state.is_table = !state.is_table;
-    button.setAttribute('aria-pressed', String(state.is_table));
-    draw();
-  });
-  panel.tools.append(button);
-  return state;
-}
-
 export function makeMemoryPanel() {
   const panel = makePanel('memory', 'Does it fit?', 'memory of a device by item');
   let answer = null;
-  const draw = () => drawMemory(panel, answer, table.is_table);
-  const table = tableSwitch(panel, draw);
+  let is_table = false;
+  const draw = () => drawMemory(panel, answer, is_table);
+  panel.tools.append(tableButton((chosen) => {
+    is_table = chosen;
+    draw();
+  }));
   return {
     node: panel.node, draw,
     refresh: async () => {
@@ -110,8 +102,12 @@ export function makeHardwarePanel() {
 export function makeLedgerPanel() {
   const panel = makePanel('ledger', 'What did it cost?', 'every second of every device, by class', {class: 'panel two'});
   let answer = null;
-  const draw = () => drawLedger(panel, answer, table.is_table);
-  const table = tableSwitch(panel, draw);
+  let is_table = false;
+  const draw = () => drawLedger(panel, answer, is_table);
+  panel.tools.append(tableButton((chosen) => {
+    is_table = chosen;
+    draw();
+  }));
   return {
     node: panel.node, draw,
     refresh: async () => {

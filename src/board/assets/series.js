@@ -17,10 +17,6 @@ export function addSeriesUser(user) {
   users.add(user);
 }
 
-export function removeSeriesUser(user) {
-  users.delete(user);
-}
-
 export function setRunBegin(run, seconds) {
   begins.set(run, seconds);
 }

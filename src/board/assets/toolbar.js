@@ -82,7 +82,7 @@ export function drawRange() {
   node.textContent = cursor === null ? `${xText(x, round(from))} – ${xText(x, round(to))}` : xText(x, round(cursor));
 }
 
-export function switchTheme() {
+function switchTheme() {
   const root = document.documentElement;
   const is_dark = root.dataset.theme ? root.dataset.theme === 'dark' :
     window.matchMedia('(prefers-color-scheme: dark)').matches;
@@ -108,7 +108,7 @@ const help = [['← →', 'move the range'], ['+ −', 'zoom in and out around t
   ['drag', 'zoom to a range'], ['shift + drag', 'move the range'], ['double click', 'show the whole run'],
   ['?', 'this help']];
 
-export function showHelp() {
+function showHelp() {
   document.getElementById('help')?.remove();
   const dialog = el('dialog', {id: 'help', 'aria-label': 'keys'},
       el('h2', {}, 'Keys'),

@@ -3,7 +3,7 @@
 // predicted above measured. The terms and the residual sum to the step; a click on a term shows
 // the findings that concern it.
 import {getJson} from './api.js';
-import {buttonElement, el, makePanel, note, replace, tableElement} from './dom.js';
+import {buttonElement, el, makePanel, note, replace, tableButton, tableElement} from './dom.js';
 import {digits, duration, percent} from './format.js';
 import {changeView, view} from './view.js';
 
@@ -18,12 +18,10 @@ const terms_of_cause = {
 export function makeWaterfallPanel() {
   const panel = makePanel('waterfall', 'Where does the rest go?', 'seconds of a step');
   const state = {diagnosis: null, chosen: null, is_table: false};
-  const table_button = buttonElement('table', 'show the numbers as a table', () => {
-    state.is_table = !state.is_table;
-    table_button.setAttribute('aria-pressed', String(state.is_table));
+  panel.tools.append(tableButton((is_table) => {
+    state.is_table = is_table;
     drawWaterfall(panel, state);
-  });
-  panel.tools.append(table_button);
+  }));
   return {
     node: panel.node,
     refresh: async () => {
