@@ -194,6 +194,16 @@ const spec::MemoryTable& Engine::predicted_memory() const {
   return plan_.predicted.memory[static_cast<size_t>(pipe_->rank())];
 }
 
+std::vector<device::Stream*> Engine::streams() {
+  std::vector<device::Stream*> all = {compute_.get()};
+  if (groups_->has_peers()) all.push_back(&groups_->stream());
+  if (context_->side() != nullptr) all.push_back(context_->side());
+  if (experts_->side() != nullptr) all.push_back(experts_->side());
+  for (device::Stream* channel : pipe_->streams()) all.push_back(channel);
+  all.push_back(&inputs_->stream());
+  return all;
+}
+
 Engine::~Engine() = default;
 
 Engine::Drain::~Drain() {

@@ -113,7 +113,7 @@ Event CpuStream::record_timed() {
   } else {
     push({[this, event] { event->set(failure_); }, true});
   }
-  return Event(event);
+  return event_at(event);
 }
 
 double CpuStream::seconds_between(const Event& begin, const Event& end) const {
@@ -126,8 +126,7 @@ Stream::HostCalls CpuStream::host_calls() const {
   return mode_ == StreamMode::inline_calls ? HostCalls::immediate : HostCalls::queued;
 }
 
-void CpuStream::wait(const Event& event) {
-  if (event.state() == nullptr) return;
+void CpuStream::do_wait(const Event& event) {
   enqueue([keep = event, state = &cpu_event(event, name())] { state->await(); });
 }
 

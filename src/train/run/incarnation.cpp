@@ -133,6 +133,8 @@ Incarnation::Incarnation(const config::Config& c, obs::RunMode asked, const Trai
       config(c),
       start(rank_start),
       owner(hold_folder(c, hooks, start)),
+      run_log(owner ? std::filesystem::path(c.job.dump_folder) : std::filesystem::path(),
+              hooks.process_start),
       mode(checked_mode(c, asked, hooks, start)),
       model(spec::make_model(c.dims)),
       data(c, spec::vocab_of(model)),

@@ -14,6 +14,7 @@
 #include "spec/model.h"
 #include "train/batches/data_sets.h"
 #include "train/batches/run_tokenizer.h"
+#include "train/record/run_log.h"
 #include "train/report/run_text.h"
 #include "train/run/train_hooks.h"
 #include "train/setup/fit.h"
@@ -45,6 +46,7 @@ struct Incarnation {
   const config::Config& config;
   const RankStart& start;
   const std::unique_ptr<obs::RunOwner> owner;  // on the first rank; null on others
+  RunLog run_log;  // ends the attempt when all members after it are destroyed
   const obs::RunMode mode;
   const spec::ModelSpec model;
   DataSets data;

@@ -24,8 +24,9 @@ struct TrainHooks {
   TraceSteps trace;                         // written to trace_steps_<first>-<last>.json of the run
   std::filesystem::path cache_folder;       // used if system.cache_folder is empty
   Resume resume;
-  bool takes_over = false;  // take the run's folder over, even from a live process
-  base::ProgramId program;  // named in the run's files
+  bool takes_over = false;   // take the run's folder over, even from a live process
+  base::ProgramId program;   // named in the run's files
+  double process_start = 0;  // in seconds since 1970; 0: when train() is called
 };
 
 }  // namespace trireme::train
