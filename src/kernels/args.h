@@ -412,8 +412,8 @@ struct StepControlArgs {
 // so that each weight is counted by one of the ranks that update it. A change is the difference of
 // the fp32 weights. The order of the sum within an op is not specified, but fixed.
 struct ChangeSquares {
-  Tensor sum = {};  // one WideSum; absent: none is added
-  int64_t begin = 0, end = 0;
+  Tensor sum = {};             // one WideSum; absent: none is added
+  int64_t begin = 0, end = 0;  // adamw: multiples of WideSum::block_elements, or the last element
 };
 
 // One pass of AdamW with decoupled decay. With t = state.applied, g = grad * state.grad_scale:

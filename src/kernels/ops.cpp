@@ -572,6 +572,10 @@ void adamw(Stream& stream, const AdamwArgs& a) {
   has(op, "grad", a.grad, flat);
   holds<StepState>(op, "state", a.state);
   are_changes(op, a.changes, a.param.elements());
+  for (const int64_t border : {a.changes.begin, a.changes.end}) {
+    TRIREME_CHECK(border % WideSum::block_elements == 0 || border == a.param.elements(),
+                  "{}: changes from or to element {}", op, border);
+  }
   send(stream, &Kernels::adamw, a);
 }
 

@@ -74,6 +74,8 @@ std::vector<Case> muon_cases() {
                args.direction = operands.input({elements});
                args.state = operands.state(muon_state(skip));
                args.factor = 3;
+               // A change is the difference of fp32 weights, as in the tests of adamw.
+               args.changes = {operands.squares({}, 1e-4), elements / 3, elements - elements / 4};
                ops::muon(stream, args);
              }});
       }

@@ -229,6 +229,10 @@ TEST(StepControlTest, cuda_has_the_bits_of_the_reference) {
   expect_cuda_agrees(list);
 }
 
+// A change of about 0.01 is the difference of two fp32 weights of about 1, which are rounded to
+// 6e-8.
+constexpr double change_tolerance = 1e-4;
+
 void adamw(int64_t elements, DType dtype, DType grad_dtype, Operands& operands, Stream& stream) {
   StepState state = state_after(3);
   state.grad_scale = 0.125F;
@@ -241,6 +245,10 @@ void adamw(int64_t elements, DType dtype, DType grad_dtype, Operands& operands, 
   for (int64_t i = 0; i < elements; ++i) v[i] = std::abs(v[i]);
   args.grad = operands.input({elements}, {.dtype = grad_dtype});
   args.state = operands.state(state);
+  // Most of the elements; the first block is left out if there is another.
+  args.changes = {.sum = operands.squares({}, change_tolerance),
+                  .begin = elements > WideSum::block_elements ? WideSum::block_elements : 0,
+                  .end = elements};
   ops::adamw(stream, args);
 }
 
@@ -282,6 +290,9 @@ std::vector<Case> large_adamw_cases() {
                         args.v = part(v);
                         args.grad = part(operands.input({1001}, {.dtype = grad_dtype}));
                         args.state = operands.state(state);
+                        args.changes = {.sum = operands.squares({}, change_tolerance),
+                                        .begin = 256,
+                                        .end = 640};
                         ops::adamw(stream, args);
                       }});
     }
@@ -308,6 +319,47 @@ TEST(AdamwTest, cuda_changes_nothing_in_a_skipped_step) {
     ops::adamw(stream, args);
   };
   expect_cuda_agrees({{"all are inputs", run}});
+}
+
+// Parts of the elements, counted one after the other, add up to the whole; a skipped step changes
+// nothing.
+TEST(AdamwTest, changes_are_counted_where_they_are_asked_for) {
+  constexpr int64_t n = 20001, block = WideSum::block_elements;
+  for_each_machine([](Machine& machine) {
+    Operands operands(3, machine);
+    StepState state = state_after(1);
+    state.grad_scale = 1;
+    const Tensor start = operands.input({n}), grad = operands.input({n});
+    const auto squares_of = [&](int64_t begin, int64_t end, int32_t skip) {
+      state.skip = skip;
+      AdamwArgs args;
+      args.param = operands.updated({n});
+      std::memcpy(args.param.data, start.data, static_cast<size_t>(start.bytes()));
+      args.m = operands.updated({n}, {.size = 0});
+      args.v = operands.updated({n}, {.size = 0});
+      args.grad = grad;
+      args.state = operands.state(state);
+      args.changes = {operands.squares(), begin, end};
+      ops::adamw(*machine.stream, args);
+      machine.stream->synchronize();
+      double expected = 0;
+      for (int64_t i = begin; i < end; ++i) {
+        const double change = static_cast<double>(reinterpret_cast<float*>(args.param.data)[i]) -
+                              static_cast<double>(reinterpret_cast<float*>(start.data)[i]);
+        expected += change * change;
+      }
+      const double found = to_double(*reinterpret_cast<WideSum*>(args.changes.sum.data));
+      EXPECT_NEAR(found, expected, 1e-8 * expected);  // changes are rounded to fp32
+      return found;
+    };
+    const double all = squares_of(0, n, 0);
+    EXPECT_GT(all, 0);
+    const double parts = squares_of(0, 3 * block, 0) + squares_of(3 * block, 100 * block, 0) +
+                         squares_of(100 * block, n, 0);
+    EXPECT_NEAR(parts, all, 1e-12 * all);
+    EXPECT_EQ(squares_of(block, block, 0), 0);
+    EXPECT_EQ(squares_of(0, n, 1), 0);
+  });
 }
 
 TEST(AdamwTest, cpu_agrees_with_the_reference) { expect_cpu_agrees(adamw_cases()); }

@@ -283,7 +283,7 @@ void Run::queue_step(TrainBatches& batches, int64_t step) {
 }
 
 void Run::finish_trace() {
-  if (!trace_ || trace_->trace_file().empty()) return;
+  if (!trace_ || !trace_->is_on()) return;
   for (const std::string& line : trace_->finish()) log(line);
   summary_.picture = trace_->picture_file();
 }

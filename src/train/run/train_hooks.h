@@ -11,7 +11,7 @@
 #include "base/program_id.h"
 #include "train/checkpointing/run_checkpoints.h"
 #include "train/record/run_prediction.h"
-#include "train/trace/trace.h"
+#include "train/trace/trace_steps.h"
 
 namespace trireme::train {
 

@@ -139,10 +139,7 @@ __global__ void __launch_bounds__(adamw_threads, 4)
     for (int k = 0; k < adamw_batch; ++k) {
       const int64_t at = first + k * adamw_threads * W, left = pass.count - at;
       if (left <= 0) continue;
-      const auto counted_from =
-          static_cast<int>(min(max(pass.changes.begin - at, int64_t{0}), int64_t{W}));
-      const auto counted_to =
-          static_cast<int>(min(max(pass.changes.end - at, int64_t{0}), int64_t{W}));
+      const bool is_counted = at >= pass.changes.begin && at < pass.changes.end;
       Chunk<float, W>&m = batch.m[k], &v = batch.v[k];
 #pragma unroll
       for (int i = 0; i < W; ++i) {
@@ -153,7 +150,7 @@ __global__ void __launch_bounds__(adamw_threads, 4)
         const float p = batch.p[k].get(i);
         const float next = p - rate * (update + betas.weight_decay * p);
         batch.p[k].set(i, next);
-        if (i < counted_from || i >= counted_to) continue;
+        if (!is_counted || i >= left) continue;
         const auto change = static_cast<double>(next - p);
         squares += change * change;
       }
