@@ -138,15 +138,15 @@ Findings find_host_pauses(const Facts& facts) {
   int64_t first_step = -1;
   std::vector<size_t> blamed(view.ranks(), 0);  // records in which the pause was the rank's own
   // What a rank does without waiting in a record without a pause.
-  std::vector<double> usual;
+  std::vector<double> typical_own;
   for (size_t rank = 0; rank < view.ranks(); ++rank) {
     std::vector<double> own;
     for (size_t window = 0; window < view.windows(); ++window) {
       own.push_back(own_seconds(view, window, rank));
     }
-    usual.push_back(median(std::move(own)));
+    typical_own.push_back(median(std::move(own)));
   }
-  const double usual_step = view.typical(RankColumn::step_seconds);
+  const double typical_step = view.typical(RankColumn::step_seconds);
   for (size_t window = 0; window < view.windows(); ++window) {
     const double steps = view.window(window).steps;
     double step = 0, slowest = 0, explained = 0;
@@ -158,7 +158,7 @@ Findings find_host_pauses(const Facts& facts) {
     }
     all += step * steps;
     const double others =
-        steps > 1 ? std::min(usual_step, (step * steps - slowest) / (steps - 1)) : usual_step;
+        steps > 1 ? std::min(typical_step, (step * steps - slowest) / (steps - 1)) : typical_step;
     const double pause = slowest - others;
     const bool is_pause = pause > min_pause_ratio * others && pause > min_pause_seconds &&
                           explained * steps < pause / 2 && !view.window(window).has_break;
@@ -168,7 +168,7 @@ Findings find_host_pauses(const Facts& facts) {
     longest = std::max(longest, pause);
     if (first_step < 0) first_step = view.window(window).first_step;
     for (size_t rank = 0; rank < view.ranks(); ++rank) {
-      const double own = (own_seconds(view, window, rank) - usual[rank]) * steps;
+      const double own = (own_seconds(view, window, rank) - typical_own[rank]) * steps;
       if (own > pause / 2) ++blamed[rank];
     }
   }
@@ -186,8 +186,8 @@ Findings find_host_pauses(const Facts& facts) {
   finding.title = fmt::format("{} paused {} times for up to {} since step {}", where, pauses,
                               seconds_text(longest), first_step);
   finding.evidence = {
-      fmt::format("single steps take up to {}, others {}", seconds_text(longest + usual_step),
-                  seconds_text(usual_step)),
+      fmt::format("single steps take up to {}, others {}", seconds_text(longest + typical_step),
+                  seconds_text(typical_step)),
       fmt::format("{} of {} records have such a step; neither data nor checkpoints explain it",
                   pauses, view.windows())};
   finding.advice =
