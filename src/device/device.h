@@ -88,6 +88,9 @@ class Stream {
   void wait(const Event&);         // later work on this stream starts after the event; the host
                                    // does not wait
   virtual void synchronize() = 0;  // the host waits until the queue is empty
+  // Has this device passed the event? The host does not wait. If work before the event failed, it
+  // throws what synchronize() throws.
+  virtual bool is_reached(const Event&) const = 0;
 
   // As record(), for seconds_between().
   virtual Event record_timed() = 0;

@@ -34,6 +34,11 @@ class CpuEvent final : public Event::State {
     TRIREME_CHECK(happened_, "the time of an event that has not been reached");
     return at_;
   }
+  bool is_set() {
+    const std::scoped_lock lock(mutex_);
+    if (happened_ && failure_) std::rethrow_exception(failure_);
+    return happened_;
+  }
   void await() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return happened_; });
@@ -135,6 +140,10 @@ void CpuStream::synchronize() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return queue_.empty() && !busy_; });
   if (failure_) std::rethrow_exception(failure_);
+}
+
+bool CpuStream::is_reached(const Event& event) const {
+  return event.state() == nullptr || cpu_event(event, name()).is_set();
 }
 
 void CpuStream::copy(std::byte* to, const std::byte* from, int64_t bytes) {

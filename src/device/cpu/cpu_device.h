@@ -57,6 +57,7 @@ class CpuStream final : public Stream {
 
   Event record() override;
   void synchronize() override;
+  bool is_reached(const Event&) const override;
   Event record_timed() override;
   double seconds_between(const Event& begin, const Event& end) const override;
   HostCalls host_calls() const override;

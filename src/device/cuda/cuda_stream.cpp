@@ -84,6 +84,8 @@ void CudaStream::synchronize() {
   cuda_device_.run_check();
 }
 
+bool CudaStream::is_reached(const Event& event) const { return has_happened(event); }
+
 std::unique_ptr<Graph> CudaStream::capture(const std::function<void()>& queue_work) {
   // Thread-local: a call of this thread that would wait for the GPU fails the capture.
   cuda_check(cudaStreamBeginCapture(handle_, cudaStreamCaptureModeThreadLocal),
