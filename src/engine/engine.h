@@ -103,7 +103,8 @@ class Engine {
   StepReport report();
   // Returns, in order, the signals of the steps that the device has completed since the last call
   // of this function or of drain_signals(). Does not wait. All ranks have the same. Signals of the
-  // last SignalRing::slots steps are kept: call it as often, or older ones are dropped.
+  // last SignalRing::slots steps are kept: call it as often, or older ones are dropped. REQUIRES: a
+  // training plan.
   std::vector<StepSignals> take_signals() { return signals_->take(*compute_); }
   // Waits for the device and returns those of all steps since the last call.
   std::vector<StepSignals> drain_signals();
