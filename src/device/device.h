@@ -27,6 +27,7 @@ class OpObserver;
 namespace trireme::device {
 
 class Device;
+class WaitWatch;
 
 // A point in a stream's queue. Copies denote the same point. A default-constructed event counts as
 // reached.
@@ -85,6 +86,11 @@ class Stream {
 
   // As record(), for seconds_between().
   virtual Event record_timed() = 0;
+  // The same in an event of record_timed() that was reached and of which there is no copy; it then
+  // denotes the new point. Allocates nothing if the event is of this device.
+  virtual void record_timed(Event& reused) { reused = record_timed(); }
+  // Returns whether an event of this device has been reached. Does not wait.
+  virtual bool is_reached(const Event&) const = 0;
   // REQUIRES: both are from record_timed() of this device and have been reached.
   virtual double seconds_between(const Event& begin, const Event& end) const = 0;
 
@@ -122,6 +128,11 @@ class Stream {
   kernels::OpObserver* observer() const { return observer_; }
   void set_observer(kernels::OpObserver* observer) { observer_ = observer; }
 
+  // Is notified when work of this stream makes compute wait (device/wait_watch.h). May be null. Not
+  // owned.
+  WaitWatch* waits() const { return waits_; }
+  void set_waits(WaitWatch* waits) { waits_ = waits; }
+
  private:
   friend class Range;
   virtual void copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;
@@ -134,6 +145,7 @@ class Stream {
   Tensor workspace_;
   std::vector<std::string> ranges_;
   kernels::OpObserver* observer_ = nullptr;
+  WaitWatch* waits_ = nullptr;
 };
 
 // Names the work that is queued during its lifetime, for profilers and traces. Ranges nest.

@@ -29,6 +29,16 @@ class CpuEvent final : public Event::State {
     }
     changed_.notify_all();
   }
+  // For an event that is recorded again, and that no thread waits for.
+  void clear() {
+    const std::scoped_lock lock(mutex_);
+    happened_ = false;
+    failure_ = nullptr;
+  }
+  bool has_happened() {
+    const std::scoped_lock lock(mutex_);
+    return happened_;
+  }
   Clock::time_point at() {
     const std::scoped_lock lock(mutex_);
     TRIREME_CHECK(happened_, "the time of an event that has not been reached");
@@ -114,6 +124,24 @@ Event CpuStream::record_timed() {
     push({[this, event] { event->set(failure_); }, true});
   }
   return Event(event);
+}
+
+void CpuStream::record_timed(Event& reused) {
+  if (reused.state() == nullptr) {
+    reused = record_timed();
+    return;
+  }
+  CpuEvent& event = cpu_event(reused, name());
+  if (mode_ == StreamMode::inline_calls) {
+    event.set();
+    return;
+  }
+  event.clear();
+  push({[this, keep = reused, state = &event] { state->set(failure_); }, true});
+}
+
+bool CpuStream::is_reached(const Event& event) const {
+  return event.state() == nullptr || cpu_event(event, name()).has_happened();
 }
 
 double CpuStream::seconds_between(const Event& begin, const Event& end) const {

@@ -105,4 +105,14 @@ int64_t driver_used_bytes(const Device& device) {
   return static_cast<int64_t>(total - free);
 }
 
+std::string pci_bus_id(const Device& device) {
+  const auto* gpu = dynamic_cast<const CudaDevice*>(&device);
+  std::array<char, 32> id{};
+  if (gpu == nullptr || cudaDeviceGetPCIBusId(id.data(), static_cast<int>(id.size()),
+                                              gpu->options().index) != cudaSuccess) {
+    return "";
+  }
+  return id.data();
+}
+
 }  // namespace trireme::device

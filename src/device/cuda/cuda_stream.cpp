@@ -66,6 +66,16 @@ Event CudaStream::record_timed() {
   return Event(std::move(event));
 }
 
+void CudaStream::record_timed(Event& reused) {
+  if (reused.state() == nullptr) {
+    reused = record_timed();
+    return;
+  }
+  cuda_check(cudaEventRecord(cuda_event(reused, name()).handle, handle_), "recording an event");
+}
+
+bool CudaStream::is_reached(const Event& event) const { return has_happened(event); }
+
 double CudaStream::seconds_between(const Event& begin, const Event& end) const {
   float milliseconds = 0;
   cuda_check(cudaEventElapsedTime(&milliseconds, cuda_event(begin, name()).handle,

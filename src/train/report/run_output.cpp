@@ -2,10 +2,12 @@
 #include "train/report/run_output.h"
 
 #include <array>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text/json.h"
+#include "obs/clock.h"
 #include "obs/sinks/jsonl_sink.h"
 #include "obs/sinks/tensorboard_sink.h"
 
@@ -33,11 +35,32 @@ RunOutput::RunOutput(const config::Config& c, obs::RunMode mode, const spec::Pla
   write([&start](obs::MetricSink& sink) { sink.begin(start); });
 }
 
+void RunOutput::begin_ranks(const obs::TableShape& shape) {
+  guarded([&] {
+    ranks_.emplace(folder_.path() / "ranks.bin");
+    ranks_->begin(shape);
+  });
+}
+
+void RunOutput::add_ranks(int64_t step, std::vector<float> values) {
+  if (!ranks_) return;
+  guarded([&] {
+    ranks_->add({.step = step,
+                 .attempt = owner_.attempt(),
+                 .time = obs::wall_seconds(),
+                 .values = std::move(values)});
+  });
+}
+
 void RunOutput::write(const std::function<void(obs::MetricSink&)>& record) {
+  guarded([&] {
+    for (const auto& sink : sinks_) record(*sink);
+  });
+}
+
+void RunOutput::guarded(const std::function<void()>& work) {
   try {
-    owner_.guarded([&] {
-      for (const auto& sink : sinks_) record(*sink);
-    });
+    owner_.guarded(work);
   } catch (const base::IoError& error) {  // the folder is not reachable at the moment
     base::log_warning("metrics of one step were not written: {}", error.what());
   }

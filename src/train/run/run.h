@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -19,6 +20,8 @@
 #include "train/run/step_agenda.h"
 #include "train/run/step_reporter.h"
 #include "train/run/train_hooks.h"
+#include "train/signals/hardware_watch.h"
+#include "train/signals/rank_sampler.h"
 #include "train/trace/run_trace.h"
 
 namespace trireme::train {
@@ -41,7 +44,8 @@ class Run {
   void resume();
   void describe_plan();  // collective
   void check_trace() const;
-  void begin();  // collective
+  void begin();        // collective
+  void begin_ranks();  // collective
   Checkpointer::Begin begin_output();
 
   // ---- steps
@@ -63,6 +67,7 @@ class Run {
   void queue_step(TrainBatches&, int64_t step);
   void finish_trace();
   StepRequests exchanged_requests(const StepAgenda&, int64_t step);
+  void record_ranks(int64_t step);  // the samples of the last exchange
   void act(int64_t step, const StepActions&, StepReporter&, const TrainBatches&);
   [[noreturn]] void end_fenced();
 
@@ -83,6 +88,8 @@ class Run {
   RunPosition position_;
   StepClock clock_;
   ControlSignals signals_;
+  std::unique_ptr<HardwareWatch> hardware_;  // null: not watched
+  RankSampler sampler_;
   double data_seconds_ = 0;           // for which steps waited for batches
   int64_t sent_bytes_ = 0;            // in steps
   int64_t predicted_sent_bytes_ = 0;  // in the steps of legs that have ended
