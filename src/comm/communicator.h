@@ -203,10 +203,11 @@ class Communicator {
     bool is_message = false;
     const char* reduce = "";  // "sum", "max"
   };
-  // Writes the recorder, in the order of the stream if it is not null, and calls `work`. A group of
-  // one only calls `work`.
+  // Writes the recorder, in the order of the stream if it is not null, notifies the stream's
+  // observers and calls `work`. A group of one only calls `work`.
   void perform(Stream*, const Operation&, const std::function<void()>& work);
   FlightRecorder::Entry entry_of(const Operation&);
+  device::StreamCall stream_call(const Operation&) const;  // of the call in progress
   // Debug mode: throws CommAborted on all ranks unless all have entered the same call.
   void compare(const Operation&);
   // As the virtual functions, with traffic counted; a group of one copies.

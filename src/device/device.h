@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/call_observer.h"
 #include "device/ledger.h"
 #include "device/tensor.h"
 
@@ -39,13 +40,17 @@ class Event {
   };
 
   Event() = default;
-  explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  // `source`: the name of the stream that has recorded it, shared with that stream.
+  explicit Event(std::shared_ptr<State> state, std::shared_ptr<const std::string> source = nullptr)
+      : state_(std::move(state)), source_(std::move(source)) {}
   State* state() const { return state_.get(); }
   // Shared, because the recorder or a waiter may be the last to need the point.
   const std::shared_ptr<State>& shared() const { return state_; }
+  std::string_view source() const { return source_ ? std::string_view(*source_) : ""; }
 
  private:
   std::shared_ptr<State> state_;
+  std::shared_ptr<const std::string> source_;  // the event may outlive the stream
 };
 
 // Work that was captured from a stream and can be launched repeatedly.
@@ -71,18 +76,19 @@ class HostBuffer {
 
 class Stream {
  public:
-  Stream(Device& device, std::string name) : device_(device), name_(std::move(name)) {}
+  Stream(Device& device, std::string name)
+      : device_(device), name_(std::make_shared<const std::string>(std::move(name))) {}
   virtual ~Stream() = default;
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
   Device& device() const { return device_; }
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return *name_; }
 
-  virtual Event record() = 0;           // the point after all work queued so far
-  virtual void wait(const Event&) = 0;  // later work on this stream starts after the event; the
-                                        // host does not wait
-  virtual void synchronize() = 0;       // the host waits until the queue is empty
+  virtual Event record() = 0;      // the point after all work queued so far
+  void wait(const Event&);         // later work on this stream starts after the event; the host
+                                   // does not wait
+  virtual void synchronize() = 0;  // the host waits until the queue is empty
 
   // As record(), for seconds_between().
   virtual Event record_timed() = 0;
@@ -133,19 +139,38 @@ class Stream {
   WaitWatch* waits() const { return waits_; }
   void set_waits(WaitWatch* waits) { waits_ = waits; }
 
+  // Observers of calls must outlive the stream, or be removed. Several may be present.
+  void add_call_observer(CallObserver& observer) { call_observers_.push_back(&observer); }
+  void remove_call_observer(CallObserver& observer) { std::erase(call_observers_, &observer); }
+  // Calls `queue_work` between the notifications of the observers.
+  template <typename Work>
+  void observed(const StreamCall& call, const Work& queue_work) {
+    for (CallObserver* observer : call_observers_) observer->begins(*this, call);
+    queue_work();
+    for (CallObserver* observer : call_observers_) observer->ends(*this, call);
+  }
+
+ protected:
+  // Returns the event of a point in this stream.
+  Event event_at(std::shared_ptr<Event::State> state) const {
+    return Event(std::move(state), name_);
+  }
+
  private:
   friend class Range;
+  virtual void do_wait(const Event&) = 0;  // the event has a state
   virtual void copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   // Forward a range to a profiler; the names are kept here.
   virtual void range_begins(const std::string& /*name*/) {}
   virtual void range_ends() {}
 
   Device& device_;
-  std::string name_;
+  std::shared_ptr<const std::string> name_;  // shared with the stream's events
   Tensor workspace_;
   std::vector<std::string> ranges_;
   kernels::OpObserver* observer_ = nullptr;
   WaitWatch* waits_ = nullptr;
+  std::vector<CallObserver*> call_observers_;
 };
 
 // Names the work that is queued during its lifetime, for profilers and traces. Ranges nest.

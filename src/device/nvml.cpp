@@ -106,7 +106,8 @@ void Nvml::Gpu::Handles::read_gpm(GpuCounters& counters) {
   metrics.count = static_cast<unsigned>(ids.size());
   metrics.first = samples[0];
   metrics.second = samples[1];
-  for (size_t i = 0; i < ids.size(); ++i) metrics.metrics[i] = {.id = ids[i], .status = -1, .value = 0, .info = {}};
+  for (size_t i = 0; i < ids.size(); ++i)
+    metrics.metrics[i] = {.id = ids[i], .status = -1, .value = 0, .info = {}};
   std::swap(samples[0], samples[1]);
   if (gpm_metrics(&metrics) != success) return;
   const auto value = [this](size_t i) {
@@ -205,7 +206,8 @@ std::unique_ptr<Nvml::Gpu> Nvml::at_index(int index) const {
 std::unique_ptr<Nvml::Gpu> Nvml::gpu_of(void* device) const {
   auto handles = std::make_unique<Gpu::Handles>();
   const auto set = [this](auto*& function, const char* name) {
-    function = find<std::remove_pointer_t<std::remove_reference_t<decltype(function)>>>(library_, name);
+    function =
+        find<std::remove_pointer_t<std::remove_reference_t<decltype(function)>>>(library_, name);
   };
   handles->device = device;
   set(handles->clock, "nvmlDeviceGetClockInfo");

@@ -138,8 +138,8 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
 void Engine::watch_streams() {
   // Work of other streams makes compute wait where it runs: at events, or, if the stream runs
   // inline, in the call.
-  for (device::Stream* stream : {compute_.get(), &groups_->stream(), context_->side(),
-                                 experts_->side()}) {
+  for (device::Stream* stream :
+       {compute_.get(), &groups_->stream(), context_->side(), experts_->side()}) {
     if (stream == nullptr) continue;
     if (stream == compute_.get() || stream->host_calls() == device::Stream::HostCalls::immediate) {
       stream->set_waits(&times_->watch());
@@ -206,6 +206,16 @@ device::Tensor Engine::make_rope_table() {
 
 const spec::MemoryTable& Engine::predicted_memory() const {
   return plan_.predicted.memory[static_cast<size_t>(pipe_->rank())];
+}
+
+std::vector<device::Stream*> Engine::streams() {
+  std::vector<device::Stream*> all = {compute_.get()};
+  if (groups_->has_peers()) all.push_back(&groups_->stream());
+  if (context_->side() != nullptr) all.push_back(context_->side());
+  if (experts_->side() != nullptr) all.push_back(experts_->side());
+  for (device::Stream* channel : pipe_->streams()) all.push_back(channel);
+  all.push_back(&inputs_->stream());
+  return all;
 }
 
 Engine::~Engine() = default;

@@ -142,6 +142,8 @@ class Engine {
   // The prediction for this rank; the plan has those of all pp ranks.
   const spec::MemoryTable& predicted_memory() const;
   device::Stream& compute() { return *compute_; }
+  // Returns all streams on which steps queue work, compute first.
+  std::vector<device::Stream*> streams();
   // Records the times of the actions of all later steps, which then run uncaptured. Null: stops.
   void watch_actions(ActionTimes*);
   // ---- times. Begin and end of every step are measured, its waits if this is on.

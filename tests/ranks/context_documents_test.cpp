@@ -154,8 +154,8 @@ class AttentionRank {
       side_ = device_.make_stream("cp");
       groups_->set_buffer(arena_.take({{1 << 16}, base::DType::u8}));
     }
-    core_ = nn::make_attention_core(block_, shape_, {},
-                                    {ulysses_.get(), groups_.get(), side_.get()});
+    core_ =
+        nn::make_attention_core(block_, shape_, {}, {ulysses_.get(), groups_.get(), side_.get()});
     const spec::Facts facts =
         spec::facts(model_, 1, shape_, recipe_, spec::Recompute::none, spec::Backend{});
     for (const spec::Slot& slot : facts.stash) {

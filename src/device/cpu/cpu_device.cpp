@@ -123,7 +123,7 @@ Event CpuStream::record_timed() {
   } else {
     push({[this, event] { event->set(failure_); }, true});
   }
-  return Event(event);
+  return event_at(event);
 }
 
 void CpuStream::record_timed(Event& reused) {
@@ -154,8 +154,7 @@ Stream::HostCalls CpuStream::host_calls() const {
   return mode_ == StreamMode::inline_calls ? HostCalls::immediate : HostCalls::queued;
 }
 
-void CpuStream::wait(const Event& event) {
-  if (event.state() == nullptr) return;
+void CpuStream::do_wait(const Event& event) {
   enqueue([keep = event, state = &cpu_event(event, name())] { state->await(); });
 }
 

@@ -56,7 +56,6 @@ class CpuStream final : public Stream {
   StreamMode mode() const { return mode_; }
 
   Event record() override;
-  void wait(const Event&) override;
   void synchronize() override;
   Event record_timed() override;
   void record_timed(Event& reused) override;
@@ -81,6 +80,7 @@ class CpuStream final : public Stream {
     bool even_if_failed;
   };
 
+  void do_wait(const Event&) override;
   void copy(std::byte* to, const std::byte* from, int64_t bytes) override;
   void push(Item item);
   void serve();

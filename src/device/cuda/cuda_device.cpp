@@ -2,6 +2,7 @@
 #include "device/cuda/cuda_device.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <utility>

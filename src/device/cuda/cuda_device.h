@@ -67,7 +67,6 @@ class CudaStream final : public Stream {
   bool is_capturing() const { return is_capturing_; }
 
   Event record() override;
-  void wait(const Event&) override;
   void synchronize() override;
   Event record_timed() override;
   void record_timed(Event& reused) override;
@@ -77,6 +76,7 @@ class CudaStream final : public Stream {
   void launch(const Graph&) override;
 
  private:
+  void do_wait(const Event&) override;
   void copy(std::byte* to, const std::byte* from, int64_t bytes) override;
   void range_begins(const std::string& name) override;
   void range_ends() override;

@@ -38,6 +38,7 @@ Buckets::Buckets(const spec::ModelSpec& model, const spec::Plan& plan, DataGroup
       buffers_(spec::data_buffers(plan, spec::bucket_layouts(model, plan, pipe.rank()),
                                   is_read_in_place(model, plan))),
       keys_(spec::bucket_keys(model, plan, pipe.rank())) {
+  for (const spec::BucketKey& key : keys_) names_.push_back(spec::name_of_layer(model, key.layer));
   if (buffers_.received.shape.ndim() > 0) groups_.set_received(memory.comm.take(buffers_.received));
   if (buffers_.rounded.shape.ndim() > 0) rounded_ = memory.comm.take(buffers_.rounded);
   for (const base::TensorSpec& spec : buffers_.work) work_.push_back(memory.comm.take(spec));
@@ -196,6 +197,7 @@ void Buckets::finish_round(int bucket, int round, std::span<const ConstTensor> n
 
 void Buckets::defer_update(int bucket) {
   if (gathers_in_forward(bucket)) {
+    const device::Range range(groups_.stream(), "gather " + names_[static_cast<size_t>(bucket)]);
     groups_.gather_grads(view(bucket), at(bucket).own_grads(), at(bucket).reduced_grads());
   }
   grads_arrived_[static_cast<size_t>(bucket)] = groups_.mark(groups_.stream());
@@ -228,6 +230,7 @@ void Buckets::publish(int bucket) {
     written_[index] = groups_.mark(groups_.compute());
     return;
   }
+  const device::Range range(groups_.stream(), "gather " + names_[index]);
   groups_.after_compute();
   groups_.gather_params(view(bucket), at(bucket).whole_params(), at(bucket).own_params());
   arrived_[index] = groups_.mark(groups_.stream());

@@ -23,9 +23,7 @@ class ContextGroup {
 
   int ranks() const { return all_ == nullptr ? 1 : all_->size(); }
   int rank() const { return all_ == nullptr ? 0 : all_->rank(); }
-  nn::ContextBoundary boundary() {
-    return {ulysses_.get(), groups_.get(), side_.get()};
-  }
+  nn::ContextBoundary boundary() { return {ulysses_.get(), groups_.get(), side_.get()}; }
   // The stream of keys; null: there is none.
   device::Stream* side() { return side_.get(); }
 

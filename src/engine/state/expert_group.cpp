@@ -31,8 +31,7 @@ ExpertGroup::ExpertGroup(const spec::ModelSpec& model, const spec::Plan& plan, c
   boundary_.ep = along({Axis::ep}, Wait::ep);
   boundary_.etp = along({Axis::etp}, Wait::ep);
   cuts_ = along({Axis::ep, Axis::etp}, Wait::ep);
-  boundary_.tokens =
-      along(spec::token_axes(plan), plan.mesh[Axis::cp] > 1 ? Wait::cp : Wait::tp);
+  boundary_.tokens = along(spec::token_axes(plan), plan.mesh[Axis::cp] > 1 ? Wait::cp : Wait::tp);
   if (spec::sums_loads_of_step(model)) {
     boundary_.step = along(spec::step_axes(plan), Wait::data);
   }

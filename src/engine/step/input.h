@@ -73,6 +73,8 @@ class InputStaging {
     return host_batches_[static_cast<size_t>(index)].seq_offsets;
   }
 
+  device::Stream& stream() { return *copy_; }  // of uploads
+
   const Microbatch& batch(int index) const { return batches_[static_cast<size_t>(index)]; }
 
  private:

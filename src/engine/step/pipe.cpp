@@ -130,6 +130,12 @@ device::Event Pipe::receive(PipeKind kind, int from, device::Tensor to, const de
   return c.stream->record();
 }
 
+std::vector<device::Stream*> Pipe::streams() {
+  std::vector<device::Stream*> all;
+  for (Channel& channel : channels_) all.push_back(channel.stream.get());
+  return all;
+}
+
 std::unique_ptr<comm::Sent> Pipe::send_from(PipeKind kind, int to, device::ConstTensor from) {
   return start(channel(kind, rank_, to), from);
 }

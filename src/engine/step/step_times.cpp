@@ -83,8 +83,7 @@ StepTimes StepTimer::take() {
   const double busy = times.seconds - times.gap;
   const double measured = std::exchange(measured_busy_, 0);
   // 1 if every step was measured, so that nothing is rounded then.
-  const double scale =
-      times.measured_steps == times.steps || measured <= 0 ? 1 : busy / measured;
+  const double scale = times.measured_steps == times.steps || measured <= 0 ? 1 : busy / measured;
   for (double& seconds : times.wait) seconds *= scale;
   times.compute = busy - std::accumulate(times.wait.begin(), times.wait.end(), 0.0);
   return times;

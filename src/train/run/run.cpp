@@ -227,13 +227,11 @@ StepRequests Run::exchanged_requests(const StepAgenda& agenda, int64_t step) {
   if (!parts_.rank.is_alone()) clock_.wait(parts_.engine->compute());
   std::optional<obs::RankSample> sample;
   if (sampler_.is_due(step, step == config_.training.steps)) {
-    sample = sampler_.sample(
-        *parts_.engine, step,
-        {.data = data_seconds_, .save = checkpoints_.figures().stall_seconds});
+    sample = sampler_.sample(*parts_.engine, step,
+                             {.data = data_seconds_, .save = checkpoints_.figures().stall_seconds});
   }
-  const Request request =
-      signals_.exchange(parts_.rank, step, parts_.owner && parts_.owner->is_fenced(),
-                        sample ? &*sample : nullptr);
+  const Request request = signals_.exchange(
+      parts_.rank, step, parts_.owner && parts_.owner->is_fenced(), sample ? &*sample : nullptr);
   if (request.is_fenced) end_fenced();
   record_ranks(step);
   const bool is_save_time = checkpoints_.poll();

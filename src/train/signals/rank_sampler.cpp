@@ -113,16 +113,16 @@ obs::RankSample RankSampler::sample(engine::Engine& engine, int64_t step, const 
   set_wait(RankColumn::wait_closing, Wait::closing);
   set_wait(RankColumn::wait_input, Wait::input);
   set(RankColumn::work, work_of(engine));
-  set(RankColumn::memory_bytes,
-      static_cast<double>(parts_.platform.device->ledger().live()));
+  set(RankColumn::memory_bytes, static_cast<double>(parts_.platform.device->ledger().live()));
   set(RankColumn::memory_limit_bytes,
       static_cast<double>(memory_limit(parts_.platform, parts_.start.device_sharers)));
   set(RankColumn::host_bytes, static_cast<double>(resident_bytes()));
   const Usage now = usage_now();
-  const auto threads = static_cast<double>(
-      std::max<int64_t>(1, parts_.start.system.threads) * parts_.start.process_ranks);
-  set(RankColumn::cpu_share, (now.cpu_seconds - usage_.cpu_seconds) /
-                                 std::max(1e-9, (now.wall_seconds - usage_.wall_seconds) * threads));
+  const auto threads = static_cast<double>(std::max<int64_t>(1, parts_.start.system.threads) *
+                                           parts_.start.process_ranks);
+  set(RankColumn::cpu_share,
+      (now.cpu_seconds - usage_.cpu_seconds) /
+          std::max(1e-9, (now.wall_seconds - usage_.wall_seconds) * threads));
   const device::GpuCounters counters =
       parts_.hardware == nullptr ? device::GpuCounters{} : parts_.hardware->latest();
   set(RankColumn::clock_hz, counters.clock_hz);

@@ -29,14 +29,13 @@ std::vector<Lateness> groups_of(const spec::Sizes& mesh) {
   const spec::MeshView& data = spec::mesh_view(spec::ParamView::dense);
   std::vector<Axis> data_axes = data.replicate;
   data_axes.insert(data_axes.end(), data.shard.begin(), data.shard.end());
-  std::vector<Lateness> groups = {
-      {RankColumn::wait_tp, RankColumn::late_tp, {Axis::tp}},
-      {RankColumn::wait_cp, RankColumn::late_cp, {Axis::cp}},
-      {RankColumn::wait_data, RankColumn::late_data, data_axes},
-      {RankColumn::wait_pp, RankColumn::late_pp, {Axis::pp}},
-      {RankColumn::wait_closing,
-       RankColumn::late_closing,
-       {spec::dense_axes.begin(), spec::dense_axes.end()}}};
+  std::vector<Lateness> groups = {{RankColumn::wait_tp, RankColumn::late_tp, {Axis::tp}},
+                                  {RankColumn::wait_cp, RankColumn::late_cp, {Axis::cp}},
+                                  {RankColumn::wait_data, RankColumn::late_data, data_axes},
+                                  {RankColumn::wait_pp, RankColumn::late_pp, {Axis::pp}},
+                                  {RankColumn::wait_closing,
+                                   RankColumn::late_closing,
+                                   {spec::dense_axes.begin(), spec::dense_axes.end()}}};
   if (spec::has_expert_axes(mesh)) {
     groups.push_back({RankColumn::wait_ep, RankColumn::late_ep, {Axis::ep, Axis::etp}});
   }
