@@ -146,7 +146,9 @@ class Engine {
   std::vector<device::Stream*> streams();
   // Records the times of the actions of all later steps, which then run uncaptured. Null: stops.
   void watch_actions(ActionTimes*);
-  // ---- times. Begin and end of every step are measured, its waits if this is on.
+  // ---- times. Begin and end of every step are measured, unless watch_times(false) was called; its
+  // waits after watch_waits(true).
+  void watch_times(bool on) { times_->set_on(on); }
   void watch_waits(bool on) { times_->measure_waits(on); }
   // Returns the times of the steps that the device has completed since the last call. Does not
   // wait.

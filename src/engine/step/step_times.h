@@ -37,6 +37,8 @@ class StepTimer {
   explicit StepTimer(device::Stream& compute) : compute_(compute), watch_(compute) {}
 
   device::WaitWatch& watch() { return watch_; }
+  // Off: steps that begin later are not timed at all.
+  void set_on(bool on) { is_on_ = on; }
   // Measures the waits of the steps that begin later, or only their begin and end.
   void measure_waits(bool on) { measures_waits_ = on; }
 
@@ -64,7 +66,8 @@ class StepTimer {
 
   device::Stream& compute_;
   device::WaitWatch watch_;
-  bool measures_waits_ = false, is_open_ = false, is_interrupted_ = true, is_first_ = true;
+  bool is_on_ = true, measures_waits_ = false, is_open_ = false, is_interrupted_ = true,
+       is_first_ = true;
   std::deque<Marks> marks_;   // of steps that are queued; the last one may be open
   std::vector<Marks> free_;   // with memory for spans
   device::Event last_end_;    // of the last step that was added up
