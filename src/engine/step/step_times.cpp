@@ -14,7 +14,7 @@ void StepTimer::begin() {
     marks_.pop_back();  // its events may not have been reached
     is_interrupted_ = true;
   }
-  is_open_ = is_on_;
+  is_open_ = is_last_timed_ = is_on_;
   if (!is_on_) return interrupt();
   if (free_.empty()) free_.emplace_back();
   Marks& marks = marks_.emplace_back(std::move(free_.back()));
@@ -90,7 +90,7 @@ StepTimes StepTimer::take() {
 
 std::optional<double> StepTimer::last_wait(Wait wait) {
   collect();
-  if (!marks_.empty() || !last_waits_) return std::nullopt;
+  if (!is_last_timed_ || !marks_.empty() || !last_waits_) return std::nullopt;
   return (*last_waits_)[static_cast<size_t>(wait)];
 }
 

@@ -195,7 +195,7 @@ void Run::queue_step(TrainBatches& batches, int64_t step) {
   if (is_traced) {
     clock_.wait(engine.compute());
     clock_.leave_out();  // slower than others
-    engine.interrupt_times();
+    engine.watch_times(false);
     trace_->begin_step(step);
   }
   clock_.begin_step();
@@ -203,7 +203,9 @@ void Run::queue_step(TrainBatches& batches, int64_t step) {
   engine.step(batches, learning_rate(step));
   sent_bytes_ += sent_in_steps(engine.traffic()) - sent_before;
   clock_.end_step();
+  sampler_.after_step(engine);
   if (is_traced) {
+    engine.watch_times(true);
     trace_->end_step();
     clock_.wait(engine.compute());
     if (step == hooks_.trace.last) finish_trace();
