@@ -68,11 +68,12 @@ class StepTimer {
   device::WaitWatch watch_;
   bool is_on_ = true, measures_waits_ = false, is_open_ = false, is_interrupted_ = true,
        is_first_ = true;
-  std::deque<Marks> marks_;   // of steps that are queued; the last one may be open
-  std::vector<Marks> free_;   // with memory for spans
-  device::Event last_end_;    // of the last step that was added up
-  StepTimes sums_;            // of all steps; compute is that of measured ones
-  double measured_busy_ = 0;  // from begin to end, of steps whose waits were measured
+  bool is_last_timed_ = false;  // the last step that began
+  std::deque<Marks> marks_;     // of steps that are queued; the last one may be open
+  std::vector<Marks> free_;     // with memory for spans
+  device::Event last_end_;      // of the last step that was added up
+  StepTimes sums_;              // of all steps; compute is that of measured ones
+  double measured_busy_ = 0;    // from begin to end, of steps whose waits were measured
   std::optional<WaitSeconds> last_waits_;
 };
 

@@ -7,6 +7,7 @@
 #include <ctime>
 #include <fstream>
 #include <limits>
+#include <utility>
 
 #include "obs/clock.h"
 #include "train/report/throughput.h"
@@ -65,10 +66,11 @@ void RankSampler::before_step(engine::Engine& engine, int64_t step, bool measure
   engine.watch_waits(measures_waits || is_cheap || step % parts_.steps == 0);
 }
 
-double RankSampler::work_of(const engine::Engine& engine) const {
+void RankSampler::after_step(const engine::Engine& engine) {
   const spec::Plan& plan = engine.plan();
   const auto tokens = static_cast<double>(plan.rank_tokens() * plan.schedule.microbatches);
-  return token_flops_ * tokens + pair_flops_ * static_cast<double>(engine.attention_pairs());
+  work_ += token_flops_ * tokens + pair_flops_ * static_cast<double>(engine.attention_pairs());
+  ++queued_steps_;
 }
 
 RankSampler::Usage RankSampler::usage_now() {
@@ -96,7 +98,7 @@ obs::RankSample RankSampler::sample(engine::Engine& engine, int64_t step, const 
   set(RankColumn::max_step_seconds, times.max_seconds);
   set(RankColumn::compute_seconds, times.compute / steps);
   // The host waits while the device has no work, so these waits are parts of the gap.
-  const double queued = std::max(1.0, static_cast<double>(step - sampled_step_));
+  const auto queued = static_cast<double>(std::max<int64_t>(1, std::exchange(queued_steps_, 0)));
   double gap = times.gap / steps;
   const double data = std::min(gap, (waits.data - waits_.data) / queued);
   gap -= data;
@@ -112,7 +114,7 @@ obs::RankSample RankSampler::sample(engine::Engine& engine, int64_t step, const 
   set_wait(RankColumn::wait_pp, Wait::pp);
   set_wait(RankColumn::wait_closing, Wait::closing);
   set_wait(RankColumn::wait_input, Wait::input);
-  set(RankColumn::work, work_of(engine));
+  set(RankColumn::work, std::exchange(work_, 0) / queued);
   set(RankColumn::memory_bytes, static_cast<double>(parts_.platform.device->ledger().live()));
   set(RankColumn::memory_limit_bytes,
       static_cast<double>(memory_limit(parts_.platform, parts_.start.device_sharers)));

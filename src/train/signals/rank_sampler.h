@@ -30,6 +30,7 @@ class RankSampler {
   // Calls that precede and follow a step; the same on all ranks. On a CPU the waits of every step
   // are measured, on a GPU those of one step in `steps`, and of those that the caller asks for.
   void before_step(engine::Engine&, int64_t step, bool measures_waits);
+  void after_step(const engine::Engine&);
   // True if ranks take a sample when they exchange signals after this step.
   bool is_due(int64_t step, bool is_last) const {
     return step - sampled_step_ >= parts_.steps || is_last;
@@ -50,13 +51,14 @@ class RankSampler {
     double wall_seconds = 0, cpu_seconds = 0;
   };
   static Usage usage_now();
-  double work_of(const engine::Engine&) const;  // of one step, in FLOPs without recompute
 
   const Parts parts_;
   const double token_flops_, pair_flops_;
   int64_t first_step_ = -1, sampled_step_ = 0;
   engine::StepTimes times_;  // not sampled yet
-  HostWaits waits_;          // at the last sample
+  double work_ = 0;          // of the steps since the last sample, in FLOPs without recompute
+  int64_t queued_steps_ = 0;
+  HostWaits waits_;  // at the last sample
   Usage usage_;
 };
 
