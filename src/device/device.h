@@ -95,7 +95,8 @@ class Stream {
   // The same in an event of record_timed() that was reached and of which there is no copy; it then
   // denotes the new point. Allocates nothing if the event is of this device.
   virtual void record_timed(Event& reused) { reused = record_timed(); }
-  // Returns whether an event of this device has been reached. Does not wait.
+  // Has this device passed the event? The host does not wait. If work before the event failed, it
+  // throws what synchronize() throws.
   virtual bool is_reached(const Event&) const = 0;
   // REQUIRES: both are from record_timed() of this device and have been reached.
   virtual double seconds_between(const Event& begin, const Event& end) const = 0;

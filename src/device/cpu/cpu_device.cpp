@@ -35,8 +35,9 @@ class CpuEvent final : public Event::State {
     happened_ = false;
     failure_ = nullptr;
   }
-  bool has_happened() {
+  bool is_set() {
     const std::scoped_lock lock(mutex_);
+    if (happened_ && failure_) std::rethrow_exception(failure_);
     return happened_;
   }
   Clock::time_point at() {
@@ -141,7 +142,7 @@ void CpuStream::record_timed(Event& reused) {
 }
 
 bool CpuStream::is_reached(const Event& event) const {
-  return event.state() == nullptr || cpu_event(event, name()).has_happened();
+  return event.state() == nullptr || cpu_event(event, name()).is_set();
 }
 
 double CpuStream::seconds_between(const Event& begin, const Event& end) const {
