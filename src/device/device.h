@@ -89,15 +89,15 @@ class Stream {
   void wait(const Event&);         // later work on this stream starts after the event; the host
                                    // does not wait
   virtual void synchronize() = 0;  // the host waits until the queue is empty
+  // Has this device passed the event? The host does not wait. If work before the event failed, it
+  // throws what synchronize() throws.
+  virtual bool is_reached(const Event&) const = 0;
 
   // As record(), for seconds_between().
   virtual Event record_timed() = 0;
   // The same in an event of record_timed() that was reached and of which there is no copy; it then
   // denotes the new point. Allocates nothing if the event is of this device.
   virtual void record_timed(Event& reused) { reused = record_timed(); }
-  // Has this device passed the event? The host does not wait. If work before the event failed, it
-  // throws what synchronize() throws.
-  virtual bool is_reached(const Event&) const = 0;
   // REQUIRES: both are from record_timed() of this device and have been reached.
   virtual double seconds_between(const Event& begin, const Event& end) const = 0;
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <limits>
 #include <string>
 #include <thread>
@@ -231,6 +232,25 @@ TEST(StreamTest, a_worker_that_failed_skips_later_work_and_throws_every_time) {
   dynamic_cast<CpuStream&>(*healthy).enqueue([&done] { ++done; });
   EXPECT_THROW(healthy->synchronize(), base::IoError);
   EXPECT_EQ(done, 2);
+}
+
+TEST(StreamTest, an_event_is_reached_when_the_work_before_it_is_done) {
+  CpuDevice device(no_kernels(), options(StreamMode::worker_threads));
+  const auto stream = device.make_stream("a");
+  EXPECT_TRUE(stream->is_reached({}));
+  std::promise<void> go;
+  stream->call_host([ready = go.get_future().share()] { ready.wait(); });
+  const Event event = stream->record();
+  EXPECT_FALSE(stream->is_reached(event));
+  go.set_value();
+  stream->synchronize();
+  EXPECT_TRUE(stream->is_reached(event));
+  // The result of work that was skipped must not be read.
+  stream->call_host([] { throw base::IoError("broken"); });
+  const Event after = stream->record();
+  EXPECT_THROW(stream->synchronize(), base::IoError);
+  EXPECT_THROW(stream->is_reached(after), base::IoError);
+  EXPECT_TRUE(stream->is_reached(event));
 }
 
 TEST(StreamTest, inline_work_throws_at_the_call_and_the_stream_still_works) {

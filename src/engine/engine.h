@@ -29,6 +29,7 @@
 #include "engine/step/executor.h"
 #include "engine/step/input.h"
 #include "engine/step/pipe.h"
+#include "engine/step/signal_ring.h"
 #include "engine/step/stage.h"
 #include "engine/step/stash_pools.h"
 #include "engine/step/step_times.h"
@@ -101,6 +102,12 @@ class Engine {
 
   // Waits for the device and returns the results of the last apply().
   StepReport report();
+  // Returns, in order, the signals of the steps that the device has completed since the last call
+  // of this function or of drain_signals(). Does not wait. All ranks have the same. Signals of the
+  // last SignalRing::slots steps are kept: call it as often, or older ones are dropped.
+  std::vector<StepSignals> take_signals() { return signals_->take(*compute_); }
+  // Waits for the device and returns those of all steps since the last call.
+  std::vector<StepSignals> drain_signals();
 
   // Returns the loss of one micro-batch, without gradients; waits for the device. `token_losses`,
   // if not empty, receives the loss of every token (zero if its label is negative).
@@ -192,7 +199,9 @@ class Engine {
   void set_learning_rate(double);
   void run_microbatches();
   void close_step();
-  void merge_sums();
+  void merge_records();
+  // Returns a part of squares_: of a layer of the model, or of the updates, which is the last.
+  device::Tensor wide_sum(int64_t index) const;
   void update(int bucket);
   void run_forward(MicrobatchSource&);
   // Adds up the sums of all ranks along cp, and collects the losses of all rows.
@@ -218,10 +227,13 @@ class Engine {
   std::unique_ptr<TrainState> train_state_;
   std::unique_ptr<RouterUpdate> routers_;  // null: an inference plan
   std::unique_ptr<MuonUpdate> muon_;  // null: the plan has another optimizer, or is for inference
-  nn::StepSink sink_;
-  device::Tensor all_sums_;                   // one kernels::StepSums per rank
-  device::Tensor reports_;                    // spec::context_reports()
-  device::Tensor state_;                      // one kernels::StepState
+  nn::StepSink sink_;                 // its sums are those of record_
+  device::Tensor record_, squares_;   // spec::StepMemory
+  device::Tensor device_signals_;     // spec::StepMemory::signals
+  device::Tensor all_records_;        // one for each rank
+  device::Tensor reports_;            // spec::context_reports()
+  device::Tensor state_;              // one kernels::StepState, in device_signals_
+  std::unique_ptr<SignalRing> signals_;       // null: an inference plan
   std::vector<device::Tensor> token_losses_;  // [T] f32; one, or one for each micro-batch
   std::unique_ptr<device::Arena> logits_arena_;
   spec::ModelSpec model_;

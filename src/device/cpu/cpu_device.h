@@ -57,9 +57,9 @@ class CpuStream final : public Stream {
 
   Event record() override;
   void synchronize() override;
+  bool is_reached(const Event&) const override;
   Event record_timed() override;
   void record_timed(Event& reused) override;
-  bool is_reached(const Event&) const override;
   double seconds_between(const Event& begin, const Event& end) const override;
   HostCalls host_calls() const override;
   void call_host(std::function<void()> work) override { enqueue(std::move(work)); }

@@ -9,9 +9,9 @@ class NullStream final : public Stream {
   using Stream::Stream;
   Event record() override { return {}; }
   void synchronize() override {}
+  bool is_reached(const Event& /*event*/) const override { return true; }
   Event record_timed() override { return {}; }
   void record_timed(Event& /*reused*/) override {}
-  bool is_reached(const Event& /*event*/) const override { return true; }
   double seconds_between(const Event& /*begin*/, const Event& /*end*/) const override { return 0; }
 
  private:

@@ -113,8 +113,8 @@ void DataGroups::gather_params(View view, device::Tensor out, device::ConstTenso
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
 }
 
-void DataGroups::gather_step_sums(device::Tensor out, device::ConstTensor own) {
-  TRIREME_CHECK(closes_with_peers(), "step sums without peers");
+void DataGroups::gather_records(device::Tensor out, device::ConstTensor own) {
+  TRIREME_CHECK(closes_with_peers(), "records without peers");
   counted(&TrafficTable::step_sums, closing_.get(),
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
 }

@@ -12,7 +12,8 @@
 #include "base/program_id.h"
 #include "obs/files/rank_columns.h"
 #include "train/checkpointing/run_checkpoints.h"
-#include "train/trace/trace.h"
+#include "train/record/run_prediction.h"
+#include "train/trace/trace_steps.h"
 
 namespace trireme::train {
 
@@ -28,8 +29,11 @@ struct TrainHooks {
   TraceSteps trace;                         // written to trace_steps_<first>-<last>.json of the run
   std::filesystem::path cache_folder;       // used if system.cache_folder is empty
   Resume resume;
-  bool takes_over = false;  // take the run's folder over, even from a live process
-  base::ProgramId program;  // named in the run's files
+  bool takes_over = false;               // take the run's folder over, even from a live process
+  base::ProgramId program;               // named in the run's files
+  std::vector<std::string> environment;  // of programs that the run starts, as "NAME=value"
+  MachineFiles machines;                 // for prediction.json
+  double process_start = 0;              // in seconds since 1970; 0: when train() is called
 };
 
 }  // namespace trireme::train
