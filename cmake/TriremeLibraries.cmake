@@ -22,16 +22,34 @@ function(trireme_compile_options target)
 endfunction()
 
 # With CMAKE_UNITY_BUILD the files of one directory are compiled together, so names in unnamed namespaces need to differ
-# within a directory only, and a new file changes no other directory's compilation.
+# within a directory only, and a new file changes no other directory's compilation. CMake 3.25 groups no CUDA files, so
+# they are grouped here: nvcc takes four seconds for the headers of every file.
 function(trireme_group_by_directory target)
+  set(cuda_groups "")
   foreach(source IN LISTS ARGN)
     cmake_path(GET source PARENT_PATH directory)
     cmake_path(RELATIVE_PATH directory BASE_DIRECTORY ${PROJECT_SOURCE_DIR}/src)
     string(MAKE_C_IDENTIFIER "${directory}" group)
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
-    if(source MATCHES "\\.cu$")  # each by itself; newer versions of CMake would group them, too
+    if(source MATCHES "\\.cu$")
+      list(APPEND cuda_groups ${group})
+      string(APPEND cuda_${group} "#include \"${source}\"\n")
+      # Newer versions of CMake would group them, too.
       set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+      if(CMAKE_UNITY_BUILD)
+        set_source_files_properties(${source} PROPERTIES HEADER_FILE_ONLY ON)
+      endif()
     endif()
+  endforeach()
+  list(REMOVE_DUPLICATES cuda_groups)
+  if(NOT CMAKE_UNITY_BUILD)
+    set(cuda_groups "")
+  endif()
+  foreach(group IN LISTS cuda_groups)
+    set(together ${PROJECT_BINARY_DIR}/CMakeFiles/${target}.dir/Unity/unity_${group}.cu)
+    file(GENERATE OUTPUT ${together} CONTENT "${cuda_${group}}")
+    set_source_files_properties(${together} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    target_sources(${target} PRIVATE ${together})
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
 endfunction()
