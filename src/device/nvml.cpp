@@ -26,13 +26,14 @@ struct Memory {
 struct GpmSupport {
   unsigned version, is_supported;
 };
+struct GpmInfo {
+  char *short_name, *long_name, *unit;
+};
 struct GpmMetric {
   unsigned id;
   Status status;
   double value;
-  struct {
-    char *short_name, *long_name, *unit;
-  } info;
+  GpmInfo info;
 };
 // At least as many as any version of the library may write.
 constexpr size_t max_gpm_metrics = 512;

@@ -9,6 +9,7 @@
 //
 // Keys and defaults are listed below. With TRIREME_STUB_OLD the library lacks the functions that
 // older drivers lack.
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
