@@ -17,8 +17,7 @@ struct StreamCall {
   enum class Kind : uint8_t { wait, copy, communication };
   Kind kind = Kind::wait;
   std::string_view op = {};  // "wait", "upload", "all_gather"
-  // Of a wait: the stream that has recorded the event, empty if unknown. Of communication: the
-  // group.
+  // The stream that has recorded the event of a wait, empty if unknown; the group of communication.
   std::string_view of = {};
   int64_t bytes = 0;  // of the caller's tensor
   // ---- communication only

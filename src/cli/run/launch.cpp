@@ -9,11 +9,14 @@
 #include <optional>
 #include <string_view>
 #include <system_error>
+#include <tuple>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/system/descriptor.h"
 #include "base/text/json.h"
+#include "cli/run/launch_record.h"
 #include "cli/run/launch_watch.h"
 #include "cli/run/stop_signals.h"
 #include "cli/run/train_call.h"
@@ -23,6 +26,7 @@
 #include "cli/verbs.h"
 #include "comm/world/rank_env.h"
 #include "comm/world/rendezvous.h"
+#include "obs/clock.h"
 #include "train/setup/ranks.h"
 
 namespace trireme::cli {
@@ -76,7 +80,8 @@ class InheritedText {
 // The configuration of a call, and the path that its ranks read it from.
 struct LaunchConfig {
   config::ConfigText given;
-  std::string path;  // empty: the configuration consists of options alone
+  std::string path;                      // empty: the configuration consists of options alone
+  std::optional<config::Config> loaded;  // none with --program
   std::optional<InheritedText> inherited;
 };
 
@@ -164,6 +169,7 @@ LaunchOptions options_from(const Args& args, LaunchConfig& launched) {
         checked_config(parse_words(train_verb(), words), launched.given, options);
     if (!args.has("--deadline")) options.deadline_s = config.comm.deadline_s;
     folder = config.job.dump_folder;
+    launched.loaded = config;
   }
   options.command.insert(options.command.end(), words.begin(), words.end());
   options.flight_folder =
@@ -207,13 +213,24 @@ int run_launch_verb(const Args& args) {
   if (restarts < 0) throw base::ConfigError(fmt::format("--restarts {}: at least 0", restarts));
   const std::string token = job_token(options);
   options.token = token;
-  LaunchResult result = run_launch(options);
+  const auto run_job = [&](bool may_restart) {
+    const double started = obs::wall_seconds();
+    LaunchResult result = run_launch(options);
+    const bool is_restarted =
+        may_restart && result.exit_code() == exit_failed && result.stopped_by == 0;
+    if (launched.loaded && options.node == 0) {
+      record_failure(*launched.loaded,
+                     {.result = result, .started = started, .restarts = is_restarted});
+    }
+    return std::pair(std::move(result), is_restarted);
+  };
+  auto [result, is_restarted] = run_job(restarts > 0);
   int64_t restart = 0;
-  while (restart < restarts && result.exit_code() == exit_failed && result.stopped_by == 0) {
+  while (is_restarted) {
     ++restart;
     base::log_info("restart {} of {}: from the newest checkpoint", restart, restarts);
     prepare_restart(options, token, restart);
-    result = run_launch(options);
+    std::tie(result, is_restarted) = run_job(restart < restarts);
   }
   if (args.wants_json()) {
     base::Json out = result_json(result, options);

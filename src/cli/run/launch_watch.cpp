@@ -18,6 +18,7 @@
 #include "cli/shell/exit_codes.h"
 #include "comm/failure/verdict.h"
 #include "comm/store/store_server.h"
+#include "obs/clock.h"
 
 namespace trireme::cli {
 namespace {
@@ -70,6 +71,9 @@ class Watch {
     }
     finish_nodes();
     return {.verdict = verdict_,
+            .failed_at = failed_wall_,
+            .concluded_at = concluded_wall_,
+            .ended_at = obs::wall_seconds(),
             .stopped_by = stopped_by_,
             .ranks = processes_.states(),
             .out = output_.kept()};
@@ -221,6 +225,7 @@ class Watch {
       is_failing_ = true;
       output_.hold();
       failing_since_ = Clock::now();
+      failed_wall_ = obs::wall_seconds();
     }
     // The launcher on the host of the dead rank has its exit status and concludes first.
     const double passed = seconds_since(failing_since_);
@@ -293,6 +298,8 @@ class Watch {
     output_.hold();
     verdict_ = verdict;
     concluded_at_ = Clock::now();
+    concluded_wall_ = obs::wall_seconds();
+    if (failed_wall_ == 0) failed_wall_ = concluded_wall_;
     std::fflush(stdout);
     base::log(base::LogLevel::error, verdict_);
     for (const RankProcesses::State& state : processes_.states()) {
@@ -334,6 +341,7 @@ class Watch {
 
   bool is_failing_ = false;  // a rank has died; the reports of the others are being collected
   Clock::time_point failing_since_, concluded_at_, stopping_since_, listened_;
+  double failed_wall_ = 0, concluded_wall_ = 0;  // in seconds since 1970; 0: not yet
   bool has_asked_ = false;
   std::string verdict_;
   int stopped_by_ = 0;

@@ -24,7 +24,10 @@ struct LaunchOptions {
 
 struct LaunchResult {
   std::string verdict;  // empty: no rank failed
-  int stopped_by = 0;   // the signal that requested this launcher to stop; 0: none
+  // In seconds since 1970, if a rank failed: when that was found, when the verdict was given, and
+  // when all processes had ended.
+  double failed_at = 0, concluded_at = 0, ended_at = 0;
+  int stopped_by = 0;  // the signal that requested this launcher to stop; 0: none
   std::vector<RankProcesses::State> ranks;  // of this node
   std::string out;                          // rank 0's stdout, with keeps_out
 
