@@ -48,7 +48,8 @@ function drawMemory(panel, answer, is_table) {
   const predicted = items.reduce((sum, [, bytes]) => sum + bytes, 0);
   const most = used.length > 0 ? Math.max(...used) : null;
   const host = (answer.host_bytes_by_rank || []).filter(Number.isFinite);
-  const limit = answer.limit_bytes || null;
+  const limits = (answer.limit_bytes_by_rank || []).filter(Number.isFinite);
+  const limit = answer.limit_bytes || (limits.length > 0 ? Math.min(...limits) : null);
   if (is_table) {
     const rows = items.map(([name, bytes]) => [`predicted: ${name}`, digits(bytes)]);
     rows.push(['predicted: sum', digits(predicted)], ['measured: largest rank', digits(most)], ['limit', digits(limit)],
