@@ -191,6 +191,7 @@ class Pages(PageTest):
             lines = [json.loads(line, parse_float=str, parse_int=str) for line in file]
         written = {int(line["step"]): line for line in lines if line["kind"] == "train"}
         browser = self.browser
+        browser.reset(height=6000)
         with Board(run) as board:
             browser.open_page(board.url + "#tag=lr")
             browser.wait_for("document.querySelector('#learning canvas')")
@@ -286,7 +287,7 @@ class Spikes(PageTest):
             browser.open_page(board.url)
             for i, step in enumerate(places):
                 width = source.randrange(380, 2000)
-                browser.resize(width, 900)
+                browser.resize(width, 6000)
                 browser.js("location.hash = '#tag=' + encodeURIComponent(arguments[0])", names[i])
                 browser.wait_for("document.querySelector('#metric .chart').dataset.drawn === arguments[0]",
                                  f"{names[i]} {width}")

@@ -21,8 +21,14 @@ export function makeChart(panel, options) {
   onCursor(() => chart.moveCursor());
   watchWidth(chart.holder, () => {
     chart.resize();
-    if (chart.width() > askedWidth()) refreshSeries();
+    if (chart.is_near && chart.width() > askedWidth()) refreshSeries();
   });
+  // A chart far below the window asks for nothing until the reader comes near.
+  new IntersectionObserver((entries) => {
+    const was_near = chart.is_near;
+    chart.is_near = entries[entries.length - 1].isIntersecting;
+    if (chart.is_near && was_near === false) refreshSeries();
+  }, {rootMargin: '300px'}).observe(chart.holder);
   return chart;
 }
 
@@ -37,6 +43,7 @@ class LineChart {
     this.options = options;
     this.is_table = false;
     this.is_scheduled = false;
+    this.is_near = null;  // not known yet
     this.lines = [];
     this.values = [];
     this.is_log_y = Boolean(options.log_y);
@@ -57,7 +64,8 @@ class LineChart {
   }
 
   needs() {
-    if (this.holder.closest('[hidden]')) return [];
+    if (this.is_near === null) this.is_near = this.holder.getBoundingClientRect().top < window.innerHeight + 300;
+    if (!this.is_near && !this.is_table) return [];
     const found = this.options.lines().map(({run, tag}) => ({run, tag}));
     for (const {run, low, high} of this.betweens()) found.push({run, tag: low}, {run, tag: high});
     return found;
