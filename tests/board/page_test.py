@@ -162,6 +162,40 @@ class Pages(PageTest):
             browser.wait_for("!location.hash.includes('from=')")
             self.expect_quiet(board.origin)
 
+    def test_the_mouse_zooms_reads_values_and_opens_ranks(self):
+        browser = self.browser
+        browser.reset(height=2600)
+        with Board(self.make_run()) as board:
+            browser.open_page(board.url)
+            browser.wait_for("document.querySelector('#learning .chart').dataset.plot")
+            plot = browser.js("""
+                const chart = document.querySelector('#learning .chart');
+                const box = chart.getBoundingClientRect();
+                const [left, top, width, height] = chart.dataset.plot.split(' ').map(Number);
+                return [box.left + left, box.top + top, width, height];""")
+            at = lambda share: (plot[0] + share * plot[2], plot[1] + plot[3] / 2)
+            browser.drag(at(0.25), at(0.75))
+            browser.wait_for("location.hash.includes('from=') && location.hash.includes('to=')")
+            view = browser.js("return import('/app/view.js').then((page) => page.shownRange())")
+            self.assertAlmostEqual(view[0], 1 + 0.25 * 199, delta=1)
+            self.assertAlmostEqual(view[1], 1 + 0.75 * 199, delta=1)
+            self.assertIn("step", browser.js("return document.getElementById('range').textContent"))
+            cell = browser.wait_for("""(() => {
+                const canvas = document.querySelector('#ranks canvas');
+                const box = canvas.getBoundingClientRect();
+                return box.height > 40 && [box.left + box.width / 2, box.top + 5.5 * (box.height - 18) / 16];
+            })()""")
+            browser.drag(cell, cell)
+            browser.wait_for("location.hash.includes('rank=5')")
+            browser.wait_for("document.querySelector('#ranks h3')?.textContent.includes('rank 5 on node-0')")
+            browser.wait_for("document.querySelectorAll('#ranks .columns div').length === 3")
+            self.expect_quiet(board.origin)
+
+    def test_buckets_of_reports_hold_every_point_once(self):
+        with Board(self.make_run()) as board:
+            self.browser.open_page(board.url)
+            self.assertEqual(self.browser.js(CHECK_BUCKETS), [])
+
     def test_hostile_names_are_shown_as_text(self):
         long = MARKUP + "x" * 10000
         tag = f"custom/{MARKUP}"
@@ -257,6 +291,46 @@ return shares.map((share) => {
     }
   }
   return count;
+});
+"""
+
+
+# Buckets of random series against plain loops over all points; returns what differs.
+CHECK_BUCKETS = """
+return import('/app/buckets.js').then(({bucketsOf}) => {
+  let seed = 5;
+  const random = () => (seed = seed * 48271 % 2147483647) / 2147483647;
+  const wrong = [];
+  for (let round = 0; round < 300; ++round) {
+    const count = 1 + Math.floor(random() * 400), px = 1 + Math.floor(random() * 60);
+    const xs = [], values = [];
+    let x = 0;
+    for (let i = 0; i < count; ++i) {
+      x += 1 + (random() < 0.05 ? Math.floor(random() * 50) : 0);
+      xs.push(x);
+      values.push(random() < 0.03 ? 'NaN' : random() < 0.02 ? 100 : random());
+    }
+    const from = random() < 0.5 ? xs[0] : xs[Math.floor(random() * count)];
+    const to = Math.max(from + 1, random() < 0.5 ? x : xs[Math.floor(random() * count)]);
+    const found = bucketsOf(xs, values, from, to, px);
+    const shown = xs.map((_, i) => i).filter((i) => xs[i] >= from && xs[i] <= to);
+    let seen = 0, bad = 0;
+    found.x.forEach((first, k) => {
+      const inside = xs.map((_, i) => i).filter((i) => xs[i] >= first && xs[i] <= found.end[k]);
+      const finite = inside.map((i) => values[i]).filter((value) => typeof value === 'number');
+      seen += inside.filter((i) => xs[i] >= from && xs[i] <= to).length;
+      bad += found.bad[k];
+      const is_right = finite.length === 0 ? found.min[k] === null && found.max[k] === null && found.mean[k] === null :
+        found.min[k] === Math.min(...finite) && found.max[k] === Math.max(...finite) &&
+        Math.abs(found.mean[k] - finite.reduce((sum, value) => sum + value, 0) / finite.length) < 1e-9;
+      if (!is_right || found.bad[k] !== inside.length - finite.length || found.last[k] !== values[inside[inside.length - 1]]) {
+        wrong.push(`round ${round}, bucket ${k}`);
+      }
+    });
+    if (seen !== shown.length) wrong.push(`round ${round}: ${seen} of ${shown.length} points`);
+    if (found.x.length > px + 3) wrong.push(`round ${round}: ${found.x.length} buckets for ${px} pixels`);
+  }
+  return wrong;
 });
 """
 
