@@ -166,6 +166,8 @@ async function start() {
   }
   if (!allRuns().some((run) => run.id === view().run)) changeView({run: allRuns()[0].id});
   if (!shownRun()) await loadDetails(view().run);
+  const others = view().compare.filter((id) => allRuns().some((run) => run.id === id));
+  await Promise.all(others.map((id) => loadDetails(id).catch(() => {})));
   addPanels();
   const first = refresh();  // asks for the curves before anything is drawn
   drawAll();
