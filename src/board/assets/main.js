@@ -182,7 +182,6 @@ async function start() {
       return known && ((revision !== undefined && known.revision !== revision) || known.step !== step || known.state !== state);
     });
     if (is_news && !document.hidden) refresh();
-    else if (is_news) is_stale = true;
   }, (is_connected) => {
     connection = is_connected ? '' : 'The server does not answer; what is shown is the last state it sent.';
     drawTop(document.getElementById('top'), connection);
