@@ -10,16 +10,13 @@
 #include "base/error.h"
 
 namespace trireme::device {
-namespace {
 
 using Status = int;  // nvmlReturn_t
-constexpr Status success = 0;
 using DeviceHandle = void*;
 using GpmSample = void*;
 
-constexpr unsigned clock_sm = 1, temperature_gpu = 0, ecc_uncorrected = 1, ecc_volatile = 0;
-
-struct Memory {
+// Not in an unnamed namespace, because members of a class with linkage have these types.
+struct NvmlMemory {
   unsigned long long total, free, used;
 };
 
@@ -42,6 +39,13 @@ struct GpmMetrics {
   GpmSample first, second;
   std::array<GpmMetric, max_gpm_metrics> metrics;
 };
+
+namespace {
+
+constexpr Status success = 0;
+
+constexpr unsigned clock_sm = 1, temperature_gpu = 0, ecc_uncorrected = 1, ecc_volatile = 0;
+
 constexpr unsigned gpm_version = 1;
 constexpr unsigned gpm_sm = 2, gpm_any_tensor = 5, gpm_pcie_tx = 20, gpm_pcie_rx = 21,
                    gpm_nvlink_rx = 60, gpm_nvlink_tx = 61;
@@ -68,7 +72,7 @@ struct Nvml::Gpu::Handles {
   Status (*temperature)(DeviceHandle, unsigned, unsigned*) = nullptr;
   Status (*ecc)(DeviceHandle, unsigned, unsigned, unsigned long long*) = nullptr;
   Status (*reasons)(DeviceHandle, unsigned long long*) = nullptr;
-  Status (*memory)(DeviceHandle, Memory*) = nullptr;
+  Status (*memory)(DeviceHandle, NvmlMemory*) = nullptr;
   Status (*gpm_free)(GpmSample) = nullptr;
   Status (*gpm_get)(DeviceHandle, GpmSample) = nullptr;
   Status (*gpm_metrics)(GpmMetrics*) = nullptr;
@@ -152,7 +156,7 @@ GpuCounters Nvml::Gpu::read() {
   if (h.reasons && h.reasons(h.device, &wide) == success) {
     counters.throttle_reasons = static_cast<double>(wide);
   }
-  Memory memory{};
+  NvmlMemory memory{};
   if (h.memory && h.memory(h.device, &memory) == success) {
     counters.used_bytes = static_cast<double>(memory.used);
     counters.total_bytes = static_cast<double>(memory.total);

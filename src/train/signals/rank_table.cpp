@@ -54,8 +54,11 @@ void complete_samples(const spec::Sizes& mesh, std::span<obs::RankSample> sample
                 "{} samples of {} ranks", samples.size(), spec::ranks_of(mesh, spec::dense_axes));
   for (const Lateness& group : groups_of(mesh)) {
     for (int rank = 0; rank < static_cast<int>(samples.size()); ++rank) {
+      const spec::Coord coord = spec::coord_of(mesh, rank);
+      const bool is_first =
+          std::ranges::all_of(group.axes, [&coord](const Axis axis) { return coord[axis] == 0; });
+      if (!is_first) continue;  // each group once
       const std::vector<int> members = comm::members(mesh, rank, group.axes);
-      if (members.front() != rank) continue;  // each group once
       float longest = 0;
       for (const int member : members) {
         longest = std::max(longest, samples[static_cast<size_t>(member)][group.wait]);
