@@ -22,9 +22,9 @@ echo "== testing release"
 ctest --preset release -j "$(nproc)"
 
 # The arithmetic of shards is where a wrong index would corrupt a checkpoint: always under the sanitizers too.
-build asan spec_test
+build shards spec_test
 echo "== testing shards under asan"
-./build/asan/spec_test --gtest_brief=1
+./build/shards/spec_test --gtest_brief=1
 
 if [ "$full" -eq 1 ]; then
   echo "== testing every layout of up to eight ranks"

@@ -22,9 +22,8 @@ bool has_cause(const Findings& findings, Cause cause) {
 // Whether `cause` is the consequence of a finding that names its reason.
 bool is_explained(const Finding& finding, const Findings& all) {
   for (const Finding& other : all) {
-    // A throttled rank is slow; a rank whose host pauses is slow; long stages wait for nothing.
-    if (finding.cause == Cause::slow_rank && other.rank == finding.rank &&
-        (other.cause == Cause::throttled_clock || other.cause == Cause::host_pauses)) {
+    if (finding.cause == Cause::slow_rank && other.cause == Cause::throttled_clock &&
+        other.rank == finding.rank) {
       return true;
     }
     if (finding.cause == Cause::host_pauses && other.cause == Cause::slow_rank &&

@@ -132,6 +132,25 @@ TEST(DiagnoseTest, pauses_of_hosts_are_found_and_breaks_are_none) {
   EXPECT_TRUE(diagnose(run).findings.empty()) << titles_of(diagnose(run));
 }
 
+TEST(DiagnoseTest, pauses_that_hit_ranks_by_turns_blame_no_rank) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    std::mt19937_64 random(seed);
+    MadeRun made{.ranks_per_stage = 2, .records = 16, .seed = seed};
+    int hit = 0;
+    made.plant = [&](int record, int rank, obs::RankSample& sample) {
+      if (rank == 0) hit = static_cast<int>(random() % 2);
+      if (record < 3) return;
+      // The other rank waits at that moment.
+      if (rank == hit) sample[RankColumn::compute_seconds] += 0.5F / 20;
+      sample[RankColumn::max_step_seconds] = 0.62F;
+    };
+    const Diagnosis diagnosis = diagnose(made_run(made));
+    ASSERT_TRUE(is_first(diagnosis, Cause::host_pauses)) << seed << titles_of(diagnosis);
+    EXPECT_EQ(diagnosis.findings.size(), 1U) << seed << titles_of(diagnosis);
+    EXPECT_EQ(diagnosis.findings.front().rank, -1) << seed << titles_of(diagnosis);
+  }
+}
+
 TEST(DiagnoseTest, a_throttled_clock_explains_its_slow_rank) {
   MadeRun made;
   made.plant = [](int record, int rank, obs::RankSample& sample) {

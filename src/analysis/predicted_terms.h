@@ -25,13 +25,13 @@ class PredictedTerms {
   std::optional<double> seconds() const { return seconds_; }
   // By id of a WaterfallTerm; 0 if it is not predicted, none if nothing is.
   std::optional<double> at(const std::string& id) const;
-  std::optional<double> compute() const { return compute_; }
+  std::optional<double> compute() const { return compute_; }  // of a mean rank
   // Splits measured or predicted compute seconds of a mean rank.
   ComputeParts parts_of(double compute, double idle_share) const;
 
  private:
   std::optional<double> seconds_, compute_;
-  double model_flops_ = 0, hardware_flops_ = 0, peak_flops_ = 0, ranks_ = 1;
+  double model_flops_ = 0, hardware_flops_ = 0, peak_flops_ = 0, devices_ = 1;
   std::map<std::string, double> terms_;
 };
 

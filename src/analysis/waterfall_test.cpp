@@ -80,6 +80,21 @@ TEST(WaterfallTest, terms_sum_to_the_step_measured_and_predicted) {
   }
 }
 
+TEST(WaterfallTest, a_mean_rank_is_predicted_to_wait_for_the_slowest_stage) {
+  RunRecord run = made_run({.stages = 2, .ranks_per_stage = 2});
+  run.prediction = prediction();
+  run.prediction["peak_flops"] = nullptr;
+  run.prediction["stage_seconds"] = {0.13, 0.065};
+  const Waterfall fall = waterfall(run);
+  auto terms = by_id(fall);
+  EXPECT_NEAR(terms["compute"].predicted.value() + terms["recompute"].predicted.value(),
+              0.13 * 0.75, 1e-9);
+  EXPECT_NEAR(terms["bubble"].predicted.value(), 0.02 + 0.13 * 0.25, 1e-9);
+  double sum = 0;
+  for (const WaterfallTerm& term : fall.terms) sum += term.predicted.value();
+  EXPECT_NEAR(sum, 0.2, 1e-9);
+}
+
 TEST(WaterfallTest, waiting_for_a_slow_rank_is_not_communication) {
   MadeRun made{.noise = 0, .hit_share = 0};
   made.plant = [](int, int rank, obs::RankSample& sample) {

@@ -112,6 +112,7 @@ void Communicator::perform(Stream* stream, const Operation& operation,
            .deadline = deadline_after(options_.deadline_s)};
   call_.record_id = recorder_.scheduled(entry_of(operation));
   ++traffic_.calls;
+  const device::WaitSpan span(stream == nullptr ? nullptr : stream->waits(), wait_);
   const auto marked_work = [&] {
     const bool is_watched = stream != nullptr && do_begin(*stream);
     if (!is_watched) mark(stream, recorder_, &FlightRecorder::started, call_.record_id);

@@ -126,6 +126,8 @@ struct Checkpoint {
 
 struct Metrics {
   int64_t log_freq = 10;
+  int64_t ranks_freq = 20;
+  std::string hardware = "auto";
   bool enable_tensorboard = true;
   std::string save_tb_folder = "tb";
   std::string command;

@@ -209,6 +209,13 @@ std::vector<Key> keys_of(Config& c) {
 
   k.section("metrics");
   k.number("log_freq", c.metrics.log_freq, at_least(1), "steps between log lines");
+  k.number(
+      "ranks_freq", c.metrics.ranks_freq, at_least(1),
+      "steps between records of ranks.bin: times, waits and memory of every rank; on a GPU the "
+      "waits of one step in so many are measured");
+  k.choice("hardware", c.metrics.hardware, {"auto", "on", "off"},
+           "read clocks, power, temperature and activity of the rank's GPU from the driver (NVML) "
+           "once a second; auto: in runs on GPUs");
   k.boolean("enable_tensorboard", c.metrics.enable_tensorboard, "write TensorBoard events");
   k.text("save_tb_folder", c.metrics.save_tb_folder,
          "folder of TensorBoard events in job.dump_folder");

@@ -28,6 +28,7 @@ class OpObserver;
 namespace trireme::device {
 
 class Device;
+class WaitWatch;
 
 // A point in a stream's queue. Copies denote the same point. A default-constructed event counts as
 // reached.
@@ -94,6 +95,9 @@ class Stream {
 
   // As record(), for seconds_between().
   virtual Event record_timed() = 0;
+  // The same in an event of record_timed() that was reached and of which there is no copy; it then
+  // denotes the new point. Allocates nothing if the event is of this device.
+  virtual void record_timed(Event& reused) { reused = record_timed(); }
   // REQUIRES: both are from record_timed() of this device and have been reached.
   virtual double seconds_between(const Event& begin, const Event& end) const = 0;
 
@@ -131,6 +135,11 @@ class Stream {
   kernels::OpObserver* observer() const { return observer_; }
   void set_observer(kernels::OpObserver* observer) { observer_ = observer; }
 
+  // Is notified when work of this stream makes compute wait (device/wait_watch.h). May be null. Not
+  // owned.
+  WaitWatch* waits() const { return waits_; }
+  void set_waits(WaitWatch* waits) { waits_ = waits; }
+
   // Observers of calls must outlive the stream, or be removed. Several may be present.
   void add_call_observer(CallObserver& observer) { call_observers_.push_back(&observer); }
   void remove_call_observer(CallObserver& observer) { std::erase(call_observers_, &observer); }
@@ -161,6 +170,7 @@ class Stream {
   Tensor workspace_;
   std::vector<std::string> ranges_;
   kernels::OpObserver* observer_ = nullptr;
+  WaitWatch* waits_ = nullptr;
   std::vector<CallObserver*> call_observers_;
 };
 

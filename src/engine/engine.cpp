@@ -63,6 +63,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
       plan_(checked(model, plan, backend)),
       options_(options),
       compute_(device.make_stream("compute")),
+      times_(std::make_unique<StepTimer>(*compute_)),
       groups_(std::make_unique<DataGroups>(plan_, mesh, device, *compute_)),
       tensor_(std::make_unique<TensorGroup>(plan_, mesh, *compute_)),
       context_(std::make_unique<ContextGroup>(plan_, mesh, device, *compute_)),
@@ -71,6 +72,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
       arenas_(std::make_unique<Arenas>(device, predicted_memory())),
       model_(model),
       vocab_(std::get<spec::HeadSpec>(model.layers.back()).vocab) {
+  watch_streams();
   if (const base::TensorSpec workspace = spec::stream_workspace_spec(backend);
       workspace.shape.ndim() > 0) {
     compute_->set_workspace(arenas_->scratch.take(workspace));
@@ -138,6 +140,18 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
                                                              .state = *train_state_,
                                                              .step_state = state_});
   access_->init_weights(options.seed);
+}
+
+void Engine::watch_streams() {
+  // Work of other streams makes compute wait where it runs: at events, or, if the stream runs
+  // inline, in the call.
+  for (device::Stream* stream :
+       {compute_.get(), &groups_->stream(), context_->side(), experts_->side()}) {
+    if (stream == nullptr) continue;
+    if (stream == compute_.get() || stream->host_calls() == device::Stream::HostCalls::immediate) {
+      stream->set_waits(&times_->watch());
+    }
+  }
 }
 
 void Engine::make_stages(const spec::Backend& backend) {
@@ -256,6 +270,7 @@ void Engine::step(MicrobatchSource& source, double learning_rate) {
     run_microbatches();
     apply(learning_rate);
   }
+  times_->end();
   ++steps_;
   device_.ledger().freeze();
 }
@@ -282,6 +297,7 @@ void Engine::apply(double learning_rate) {
 void Engine::take_batches(MicrobatchSource& source) {
   TRIREME_CHECK(!plan_.inference, "a training step under an inference plan");
   inputs_->load(source, plan_.schedule.microbatches);
+  times_->begin();
   inputs_->take(*compute_, plan_.schedule.microbatches);
   inputs_->take_counts(*compute_, record_.slice_rows(offsetof(kernels::StepSums, samples),
                                                      spec::batch_counts_bytes));
@@ -337,7 +353,7 @@ void Engine::close_step() {
 }
 
 void Engine::update(int bucket) {
-  compute_->wait(std::exchange(held_, {}));
+  device::wait_for(*compute_, std::exchange(held_, {}), Wait::save);
   if (muon_) muon_->update(bucket);
   // AdamW updates the elements of which there are moments: all, or those that are in no matrix.
   const Bucket& b = (*buckets_)[bucket];
@@ -375,7 +391,7 @@ void Engine::merge_records() {
     records = all_records_;
     groups_->after_compute();
     groups_->gather_records(all_records_, record_);
-    groups_->before_compute();
+    groups_->before_compute(Wait::closing);
     ops::merge_sums(
         *compute_, {.parts = all_records_, .sums = sink_.sums, .copies = copies, .slices = slices});
   }
@@ -462,15 +478,21 @@ EvalReport Engine::gather_report(std::span<float> token_losses) {
 }
 
 std::optional<double> Engine::transfer_seconds() {
-  if (!context_->times().is_on()) return std::nullopt;
+  if (context_->ranks() == 1) return std::nullopt;
   compute_->synchronize();
-  return context_->times().seconds(*compute_);
+  return times_->last_wait(Wait::cp);
 }
 
 std::optional<double> Engine::row_transfer_seconds() {
-  if (!experts_->times().is_on()) return std::nullopt;
+  if (experts_->side() == nullptr) return std::nullopt;
   compute_->synchronize();
-  return experts_->times().seconds(*compute_);
+  return times_->last_wait(Wait::ep);
+}
+
+int64_t Engine::attention_pairs() const {
+  int64_t pairs = 0;
+  for (int m = 0; m < plan_.schedule.microbatches; ++m) pairs += inputs_->own_pairs(m);
+  return pairs;
 }
 
 double Engine::pairs_max_over_mean() const {
@@ -526,6 +548,7 @@ std::vector<float> Engine::logits(MicrobatchSource& source, int64_t token) {
 }
 
 void Engine::run_forward(MicrobatchSource& source) {
+  times_->interrupt();
   inputs_->load(source, 1);
   inputs_->take(*compute_, 1);
   executor_->evaluate(*compute_, *inputs_, sink_);

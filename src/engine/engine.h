@@ -32,6 +32,7 @@
 #include "engine/step/signal_ring.h"
 #include "engine/step/stage.h"
 #include "engine/step/stash_pools.h"
+#include "engine/step/step_times.h"
 #include "kernels/args.h"
 #include "kernels/step_state.h"
 #include "optim/adamw.h"
@@ -103,7 +104,8 @@ class Engine {
   StepReport report();
   // Returns, in order, the signals of the steps that the device has completed since the last call
   // of this function or of drain_signals(). Does not wait. All ranks have the same. Signals of the
-  // last SignalRing::slots steps are kept: call it as often, or older ones are dropped.
+  // last SignalRing::slots steps are kept: call it as often, or older ones are dropped. REQUIRES: a
+  // training plan.
   std::vector<StepSignals> take_signals() { return signals_->take(*compute_); }
   // Waits for the device and returns those of all steps since the last call.
   std::vector<StepSignals> drain_signals();
@@ -152,17 +154,23 @@ class Engine {
   std::vector<device::Stream*> streams();
   // Records the times of the actions of all later steps, which then run uncaptured. Null: stops.
   void watch_actions(ActionTimes*);
-  // ---- context parallelism
-  // Measures in all later steps how long compute waits for transfers along cp, and for rows along
-  // ep.
-  void watch_transfers(bool on) {
-    context_->times().set_on(on && context_->ranks() > 1);
-    experts_->times().set_on(on && experts_->side() != nullptr);
-  }
-  // Returns these seconds of the last step, on this rank; none if they were not measured. Waits for
-  // the device.
+  // ---- times. Begin and end of every step are measured, unless watch_times(false) was called; its
+  // waits after watch_waits(true).
+  void watch_times(bool on) { times_->set_on(on); }
+  void watch_waits(bool on) { times_->measure_waits(on); }
+  // Returns the times of the steps that the device has completed since the last call. Does not
+  // wait.
+  StepTimes take_times() { return times_->take(); }
+  // The time from here to the next step belongs to no step.
+  void interrupt_times() { times_->interrupt(); }
+  // Returns how long compute of this rank waited in the last step for transfers along cp, and along
+  // ep; none if that was not measured, or if there are no others along that axis. Waits for the
+  // device.
   std::optional<double> transfer_seconds();
-  std::optional<double> row_transfer_seconds();  // the same for rows along ep
+  std::optional<double> row_transfer_seconds();
+  // Returns what this rank computes in the last step's attention: (query, key) pairs, of one head.
+  int64_t attention_pairs() const;
+  // ---- context parallelism
   // Returns the (query, key) pairs of the group along cp with the most of them in each micro-batch
   // of the last step, relative to the mean; 1 if each rank has some heads of all rows.
   double pairs_max_over_mean() const;
@@ -183,6 +191,7 @@ class Engine {
 
  private:
   struct Arenas;
+  void watch_streams();
   void make_stages(const spec::Backend&);
   device::Tensor make_rope_table();
   // By bucket: its gradients if they lie in the stash, otherwise empty.
@@ -203,6 +212,7 @@ class Engine {
   spec::Plan plan_;
   EngineOptions options_;
   std::unique_ptr<device::Stream> compute_;
+  std::unique_ptr<StepTimer> times_;
   std::unique_ptr<DataGroups> groups_;
   std::unique_ptr<TensorGroup> tensor_;
   std::unique_ptr<ContextGroup> context_;

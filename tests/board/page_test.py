@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import board_rig
 from board_rig import Board, PageTest
+from page_scripts import BOXES, CHECK_BUCKETS, COLUMN_PIXELS, CONTRAST
 from run_folder import START, write_run
 
 LOSS = "loss_metrics/global_avg_loss"
@@ -36,51 +37,6 @@ def noisy(seed):
 
 EVENTS = [event(1, "start", "attempt 1 starts on 16 ranks"), event(120, "spike", "loss is 9 deviations high", "warning"),
           event(150, "verdict", "rank 3 does not answer", "error", rank=3, node="node-0")]
-
-# Boxes of what must not overlap: panels among each other, and the controls of every bar.
-BOXES = """
-const boxes = (nodes) => nodes.map((node) => {
-  const box = node.getBoundingClientRect();
-  return [node.id || node.textContent.slice(0, 20), box.left, box.top, box.right, box.bottom];
-}).filter((box) => box[3] > box[1] && box[4] > box[2]);
-const groups = [boxes([...document.querySelectorAll('.panel')])];
-for (const bar of document.querySelectorAll('#toolbar, .tools, .legend, .figures')) {
-  groups.push(boxes([...bar.querySelectorAll('button, select, summary, .item, .figure')]));
-}
-return [groups, document.documentElement.scrollWidth, window.innerWidth];
-"""
-
-# Texts whose contrast with what is behind them is below 4.5.
-CONTRAST = """
-const parse = (text) => {
-  const found = (text.match(/[\\d.]+/g) || []).map(Number);
-  return [found[0] || 0, found[1] || 0, found[2] || 0, found.length > 3 ? found[3] : 1];
-};
-const over = (top, below) => top.slice(0, 3).map((c, i) => c * top[3] + below[i] * (1 - top[3])).concat(1);
-const light = (color) => {
-  const [r, g, b] = color.map((c) => c / 255).map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-};
-const behind = (node) => {
-  const layers = [];
-  for (let one = node; one; one = one.parentElement) layers.push(parse(getComputedStyle(one).backgroundColor));
-  return layers.reverse().reduce((below, top) => over(top, below), [255, 255, 255, 1]);
-};
-const low = [];
-let count = 0;
-for (const node of document.querySelectorAll('body *')) {
-  const has_text = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
-  if (!has_text || node.getClientRects().length === 0 || node.closest('.unseen, .skip, noscript')) continue;
-  ++count;
-  const background = behind(node);
-  const text = over(parse(getComputedStyle(node).color), background);
-  const [a, b] = [light(text), light(background)].sort((x, y) => y - x);
-  const ratio = (a + 0.05) / (b + 0.05);
-  if (ratio < 4.5) low.push([node.tagName, node.className, node.textContent.slice(0, 30), ratio]);
-}
-return [count, low];
-"""
-
 
 def overlaps(boxes):
     found = []
@@ -162,6 +118,40 @@ class Pages(PageTest):
             browser.wait_for("!location.hash.includes('from=')")
             self.expect_quiet(board.origin)
 
+    def test_the_mouse_zooms_reads_values_and_opens_ranks(self):
+        browser = self.browser
+        browser.reset(height=2600)
+        with Board(self.make_run()) as board:
+            browser.open_page(board.url)
+            browser.wait_for("document.querySelector('#learning .chart').dataset.plot")
+            plot = browser.js("""
+                const chart = document.querySelector('#learning .chart');
+                const box = chart.getBoundingClientRect();
+                const [left, top, width, height] = chart.dataset.plot.split(' ').map(Number);
+                return [box.left + left, box.top + top, width, height];""")
+            at = lambda share: (plot[0] + share * plot[2], plot[1] + plot[3] / 2)
+            browser.drag(at(0.25), at(0.75))
+            browser.wait_for("location.hash.includes('from=') && location.hash.includes('to=')")
+            view = browser.js("return import('/app/view.js').then((page) => page.shownRange())")
+            self.assertAlmostEqual(view[0], 1 + 0.25 * 199, delta=1)
+            self.assertAlmostEqual(view[1], 1 + 0.75 * 199, delta=1)
+            self.assertIn("step", browser.js("return document.getElementById('range').textContent"))
+            cell = browser.wait_for("""(() => {
+                const canvas = document.querySelector('#ranks canvas');
+                const box = canvas.getBoundingClientRect();
+                return box.height > 40 && [box.left + box.width / 2, box.top + 5.5 * (box.height - 18) / 16];
+            })()""")
+            browser.drag(cell, cell)
+            browser.wait_for("location.hash.includes('rank=5')")
+            browser.wait_for("document.querySelector('#ranks h3')?.textContent.includes('rank 5 on node-0')")
+            browser.wait_for("document.querySelectorAll('#ranks .columns div').length === 3")
+            self.expect_quiet(board.origin)
+
+    def test_buckets_of_reports_hold_every_point_once(self):
+        with Board(self.make_run()) as board:
+            self.browser.open_page(board.url)
+            self.assertEqual(self.browser.js(CHECK_BUCKETS), [])
+
     def test_hostile_names_are_shown_as_text(self):
         long = MARKUP + "x" * 10000
         tag = f"custom/{MARKUP}"
@@ -191,6 +181,7 @@ class Pages(PageTest):
             lines = [json.loads(line, parse_float=str, parse_int=str) for line in file]
         written = {int(line["step"]): line for line in lines if line["kind"] == "train"}
         browser = self.browser
+        browser.reset(height=6000)
         with Board(run) as board:
             browser.open_page(board.url + "#tag=lr")
             browser.wait_for("document.querySelector('#learning canvas')")
@@ -229,72 +220,6 @@ class Pages(PageTest):
             self.assertGreater(marks["red"], 4, "the point that is not finite has no mark")
             self.assertEqual(gap["blue"], 0, "a line is drawn where there are no points")
             self.assertGreater(line["blue"], 0)
-
-
-# Coloured pixels near columns of a chart, given as shares of its width: blue of the first line, red of
-# marks at the upper edge; `high` are blue ones in the upper half.
-COLUMN_PIXELS = """
-const [panel, shares] = arguments;
-const chart = document.querySelector(`#${panel} .chart`);
-const [left, top, width, height] = chart.dataset.plot.split(' ').map(Number);
-const canvases = [...chart.querySelectorAll('.frame canvas')];
-return shares.map((share) => {
-  const x = Math.round(left + share * width);
-  const count = {blue: 0, red: 0, high: 0};
-  for (const canvas of canvases) {
-    const {data} = canvas.getContext('2d').getImageData(x - 2, top, 5, height);
-    for (let y = 0; y < height; ++y) {
-      for (let i = 0; i < 5; ++i) {
-        const [r, g, b, a] = data.subarray(4 * (5 * y + i), 4 * (5 * y + i) + 4);
-        if (a < 40) continue;
-        if (b > r + 40) {
-          ++count.blue;
-          if (y > 24 && y < height / 2) ++count.high;
-        }
-        if (r > b + 60 && y < 24) ++count.red;
-      }
-    }
-  }
-  return count;
-});
-"""
-
-
-class Spikes(PageTest):
-    def test_a_spike_of_one_step_is_visible_at_any_index_and_width(self):
-        source = random.Random(7)
-        cases = 1000 if board_rig.IS_FULL else 24
-        steps = 100_000 if board_rig.IS_FULL else 8_000
-        places = [source.randrange(1, steps + 1) for _ in range(cases)]
-        spikes = {}
-        for i, step in enumerate(places):
-            spikes.setdefault(step, []).append(i)
-        names = [f"spike/{i}" for i in range(cases)]
-        flat = {name: 1.0 for name in names} if not board_rig.IS_FULL else None
-
-        def values(step):
-            # In the full run, a line has 20 of the tags, so that the file stays small.
-            line = dict(flat) if flat else {names[(step * 20 + k) % cases]: 1.0 for k in range(20)}
-            line[LOSS] = 2.0
-            for i in spikes.get(step, []):
-                line[names[i]] = 9.0
-            return line
-        run = write_run(self.folder("run"), steps=steps, values=values)
-        missed = []
-        browser = self.browser
-        with Board(run) as board:
-            browser.open_page(board.url)
-            for i, step in enumerate(places):
-                width = source.randrange(380, 2000)
-                browser.resize(width, 900)
-                browser.js("location.hash = '#tag=' + encodeURIComponent(arguments[0])", names[i])
-                browser.wait_for("document.querySelector('#metric .chart').dataset.drawn === arguments[0]",
-                                 f"{names[i]} {width}")
-                [found] = browser.js(COLUMN_PIXELS, "metric", [(step - 1) / (steps - 1)])
-                if found["high"] < 20:
-                    missed.append((i, step, width, found))
-        print(f"spikes seen: {cases - len(missed)} of {cases}")
-        self.assertEqual(missed, [])
 
 
 if __name__ == "__main__":

@@ -131,6 +131,15 @@ class Browser:
         keys = [{"type": kind, "value": key} for kind in ("keyDown", "keyUp")]
         self.call("POST", "/actions", {"actions": [{"type": "key", "id": "keys", "actions": keys}]})
 
+    def drag(self, begin, end):
+        """Presses the mouse at one point, moves it to another and releases it; points are (x, y) of the window."""
+        def move(point):
+            return {"type": "pointerMove", "duration": 0, "x": round(point[0]), "y": round(point[1])}
+        middle = [(a + b) / 2 for a, b in zip(begin, end)]
+        steps = [move(begin), {"type": "pointerDown", "button": 0}, move(middle), move(end), {"type": "pointerUp", "button": 0}]
+        self.call("POST", "/actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": steps,
+                                                    "parameters": {"pointerType": "mouse"}}]})
+
     def screenshot(self, path):
         with open(path, "wb") as out:
             out.write(base64.b64decode(self.call("GET", "/screenshot")))

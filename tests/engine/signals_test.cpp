@@ -17,7 +17,7 @@ namespace {
 
 using engine::StepSignals;
 
-constexpr double rate = 1e-2;
+constexpr double step_rate = 1e-2;
 
 std::map<std::string, std::vector<float>> weights_of(engine::Engine& engine) {
   std::map<std::string, std::vector<float>> all;
@@ -91,7 +91,7 @@ TEST(SignalsTest, they_are_those_of_reports_gradients_and_weights) {
       const auto before = weights_of(rig.engine);
       rig.engine.accumulate(rig.source);
       const std::vector<double> norms = layer_norms(rig.model, rig.engine);
-      rig.engine.apply(rate);
+      rig.engine.apply(step_rate);
       rig.source.next_step();
       const std::vector<StepSignals> all = rig.engine.drain_signals();
       ASSERT_EQ(all.size(), 1U);
@@ -130,7 +130,7 @@ TEST(SignalsTest, tokens_are_counted_by_kind) {
   for (const int microbatches : {1, 3}) {
     Rig rig({.dims = tiny_llama(), .microbatches = microbatches});
     PaddedSource source(rig.source, 4);
-    rig.engine.step(source, rate);
+    rig.engine.step(source, step_rate);
     const StepSignals found = rig.engine.drain_signals().front();
     EXPECT_GT(source.masked, 0);
     EXPECT_EQ(found.masked, source.masked);
@@ -144,9 +144,9 @@ TEST(SignalsTest, clipped_and_skipped_steps_are_marked) {
   options.engine.clip.norm = 1e-3F;
   Rig rig(options);
   PaddedSource nothing(rig.source, 2 * 13);
-  rig.engine.step(rig.source, rate);
-  rig.engine.step(nothing, rate);
-  rig.engine.step(rig.source, rate);
+  rig.engine.step(rig.source, step_rate);
+  rig.engine.step(nothing, step_rate);
+  rig.engine.step(rig.source, step_rate);
   const std::vector<StepSignals> all = rig.engine.drain_signals();
   ASSERT_EQ(all.size(), 3U);
   EXPECT_TRUE(all[0].was_clipped);
@@ -168,7 +168,7 @@ TEST(SignalsTest, norms_that_are_not_finite_are_infinite) {
   std::vector<float> weights = rig.engine.read_weights(name);
   weights.front() = std::numeric_limits<float>::infinity();
   rig.engine.write_weights(name, weights);
-  rig.engine.step(rig.source, rate);
+  rig.engine.step(rig.source, step_rate);
   const StepSignals found = rig.engine.drain_signals().front();
   EXPECT_TRUE(found.was_skipped);
   EXPECT_TRUE(std::isinf(found.grad_norm));
@@ -176,18 +176,18 @@ TEST(SignalsTest, norms_that_are_not_finite_are_infinite) {
   EXPECT_TRUE(std::isinf(found.layer_grad_norms[1]));
 }
 
-TEST(SignalsTest, the_last_steps_are_kept_if_nobody_takes_them) {
+TEST(SignalsTest, the_last_steps_are_kept_if_they_are_not_taken) {
   constexpr int64_t slots = engine::SignalRing::slots;
   for (const auto streams :
        {device::StreamMode::inline_calls, device::StreamMode::worker_threads}) {
     Rig rig({.dims = tiny_llama(), .sequences = 1, .seq_len = 4, .streams = streams});
-    rig.train(static_cast<int>(slots) + 5, rate);
+    rig.train(static_cast<int>(slots) + 5, step_rate);
     const std::vector<StepSignals> all = rig.engine.drain_signals();
     ASSERT_EQ(std::ssize(all), slots);
     for (int64_t i = 0; i < slots; ++i) EXPECT_EQ(all[static_cast<size_t>(i)].index, i + 5);
     EXPECT_EQ(all.back().mean_loss, rig.engine.report().mean_loss);
     EXPECT_TRUE(rig.engine.drain_signals().empty());
-    rig.train(2, rate);
+    rig.train(2, step_rate);
     EXPECT_EQ(rig.engine.drain_signals().size(), 2U);
   }
 }
@@ -196,7 +196,7 @@ TEST(SignalsTest, taking_them_does_not_wait_for_the_device) {
   Rig rig({.dims = tiny_llama(), .streams = device::StreamMode::worker_threads});
   std::promise<void> release;
   rig.engine.compute().call_host([go = release.get_future().share()] { go.wait(); });
-  rig.engine.step(rig.source, rate);
+  rig.engine.step(rig.source, step_rate);
   EXPECT_TRUE(rig.engine.take_signals().empty());
   release.set_value();
   EXPECT_EQ(rig.engine.drain_signals().size(), 1U);

@@ -41,6 +41,30 @@ double change_of(engine::Engine& engine, std::map<std::string, std::vector<float
   return std::sqrt(squares);
 }
 
+// One micro-batch of a rank as its first.
+class Single final : public engine::MicrobatchSource {
+ public:
+  Single(engine::MicrobatchSource& all, int index) : all_(all), index_(index) {}
+  void fill(int /*index*/, const engine::HostMicrobatch& out) override { all_.fill(index_, out); }
+
+ private:
+  engine::MicrobatchSource& all_;
+  int index_;
+};
+
+// Returns the mean loss of this data rank's micro-batches of a step.
+double loss_of(RankRig& rig) {
+  double loss = 0;
+  int64_t tokens = 0;
+  for (int i = 0; i < rig.engine.plan().schedule.microbatches; ++i) {
+    Single source(rig.source, i);
+    const engine::EvalReport report = rig.engine.evaluate(source);
+    loss += report.loss_sum;
+    tokens += report.tokens;
+  }
+  return loss / static_cast<double>(tokens);
+}
+
 // Expects the same signals on all ranks and returns them.
 Found run(const Layout& layout) {
   Found found;
@@ -50,11 +74,10 @@ Found run(const Layout& layout) {
   std::mutex mutex;
   run_layout(layout, [&](RankRig& rig) {
     const auto rank = static_cast<size_t>(rig.mesh.world().rank());
-    const engine::EvalReport report = rig.engine.evaluate(rig.source);
+    const double loss = loss_of(rig);
     {
       const std::scoped_lock lock(mutex);
-      losses[spec::data_rank(rig.engine.plan().mesh, rig.mesh.coord())] =
-          report.loss_sum / static_cast<double>(report.tokens);
+      losses[spec::data_rank(rig.engine.plan().mesh, rig.mesh.coord())] = loss;
     }
     std::map<std::string, std::vector<float>> weights;
     change_of(rig.engine, weights);

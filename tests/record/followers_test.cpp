@@ -45,8 +45,8 @@ TEST_F(FollowersTest, a_command_receives_every_line_of_metrics_and_events) {
   EXPECT_EQ(events, same_lines("run/events.jsonl"));
 }
 
-TEST_F(FollowersTest, a_command_that_never_reads_is_killed_at_the_end) {
-  ASSERT_EQ(train({"--metrics.command=exec sleep 1000"}).exit_code, exit_done);
+TEST_F(FollowersTest, a_command_that_never_reads_does_not_stop_the_run) {
+  ASSERT_EQ(train({"--metrics.command=exec sleep 2"}).exit_code, exit_done);
   EXPECT_EQ(train_lines(scratch_).size(), 20U);
   expect_closed(scratch_);
 }

@@ -75,7 +75,7 @@ Findings find_dead_rank(const Facts& facts) {
     const size_t ranks = run.ranks_shape.rows.size();
     Finding finding =
         finding_of(ranks == 1 ? 0 : -1, run.last_step,
-                   "the process ended without a word, as after a signal 9 or a crash");
+                   "the process ended without reporting an error, as after signal 9 or a crash");
     finding.evidence = {"owner.json is not released, and its process or its lease is gone"};
     return {std::move(finding)};
   }

@@ -15,11 +15,7 @@ using obs::RankColumn;
 
 constexpr double min_data_share = 0.03, min_save_share = 0.03, min_pause_share = 0.02;
 constexpr size_t min_pauses = 3;
-// A pause makes one step so many times as long as the others.
-constexpr double min_pause_ratio = 2;
-constexpr double min_pause_seconds = 0.02;
-
-double or_zero(double value) { return std::isnan(value) ? 0 : value; }
+double seconds_or_zero(double value) { return std::isnan(value) ? 0 : value; }
 
 // By window: the largest share of a step in which a rank's device waited for a batch.
 struct DataWaits {
@@ -32,7 +28,7 @@ DataWaits data_waits(const RankView& view) {
     double largest = 0;
     size_t worst = 0;
     for (size_t rank = 0; rank < view.ranks(); ++rank) {
-      const double share = or_zero(view.at(window, rank, RankColumn::data_seconds)) /
+      const double share = seconds_or_zero(view.at(window, rank, RankColumn::data_seconds)) /
                            view.at(window, rank, RankColumn::step_seconds);
       if (share > largest) {
         largest = share;
@@ -82,8 +78,8 @@ Findings find_slow_save(const Facts& facts) {
   for (size_t window = 0; window < view.windows(); ++window) {
     double longest = 0, step = 0;
     for (size_t rank = 0; rank < view.ranks(); ++rank) {
-      longest = std::max(longest, or_zero(view.at(window, rank, RankColumn::save_seconds)));
-      step = std::max(step, or_zero(view.at(window, rank, RankColumn::step_seconds)));
+      longest = std::max(longest, seconds_or_zero(view.at(window, rank, RankColumn::save_seconds)));
+      step = std::max(step, seconds_or_zero(view.at(window, rank, RankColumn::step_seconds)));
     }
     saved += longest * view.window(window).steps;
     all += step * view.window(window).steps;
@@ -136,58 +132,31 @@ Findings find_host_pauses(const Facts& facts) {
   double lost = 0, all = 0, longest = 0;
   size_t pauses = 0;
   int64_t first_step = -1;
-  std::vector<size_t> blamed(view.ranks(), 0);  // records in which the pause was the rank's own
-  // What a rank does without waiting in a record without a pause.
-  std::vector<double> usual;
-  for (size_t rank = 0; rank < view.ranks(); ++rank) {
-    std::vector<double> own;
-    for (size_t window = 0; window < view.windows(); ++window) {
-      own.push_back(own_seconds(view, window, rank));
-    }
-    usual.push_back(median(std::move(own)));
-  }
-  const double usual_step = view.typical(RankColumn::step_seconds);
+  const double typical_step = view.typical(RankColumn::step_seconds);
   for (size_t window = 0; window < view.windows(); ++window) {
     const double steps = view.window(window).steps;
-    double step = 0, slowest = 0, explained = 0;
+    std::vector<double> of_ranks;
     for (size_t rank = 0; rank < view.ranks(); ++rank) {
-      step = std::max(step, or_zero(view.at(window, rank, RankColumn::step_seconds)));
-      slowest = std::max(slowest, or_zero(view.at(window, rank, RankColumn::max_step_seconds)));
-      explained = std::max(explained, or_zero(view.at(window, rank, RankColumn::data_seconds)) +
-                                          or_zero(view.at(window, rank, RankColumn::save_seconds)));
+      of_ranks.push_back(view.at(window, rank, RankColumn::step_seconds));
     }
-    all += step * steps;
-    const double others =
-        steps > 1 ? std::min(usual_step, (step * steps - slowest) / (steps - 1)) : usual_step;
-    const double pause = slowest - others;
-    const bool is_pause = pause > min_pause_ratio * others && pause > min_pause_seconds &&
-                          explained * steps < pause / 2 && !view.window(window).has_break;
-    if (!is_pause) continue;
+    all += median(std::move(of_ranks)) * steps;
+    const double pause = pause_in(view, window);
+    if (pause <= 0) continue;
     ++pauses;
     lost += pause;
     longest = std::max(longest, pause);
     if (first_step < 0) first_step = view.window(window).first_step;
-    for (size_t rank = 0; rank < view.ranks(); ++rank) {
-      const double own = (own_seconds(view, window, rank) - usual[rank]) * steps;
-      if (own > pause / 2) ++blamed[rank];
-    }
   }
   if (pauses < min_pauses || lost < min_pause_share * all) return {};
   Finding finding{.cause = Cause::host_pauses, .share = lost / all, .first_step = first_step};
-  std::vector<size_t> ranks;
-  for (size_t rank = 0; rank < view.ranks(); ++rank) {
-    if (10 * blamed[rank] >= 7 * pauses) ranks.push_back(rank);
-  }
-  std::string where = view.ranks() == 1 ? "the host" : "the hosts of all ranks";
-  if (view.ranks() > 1 && ranks.size() == 1) {
-    finding.rank = static_cast<int>(ranks.front());
-    where = "the host of " + view.rank_text(ranks.front());
-  }
-  finding.title = fmt::format("{} paused {} times for up to {} since step {}", where, pauses,
+  // A pause shows on the ranks that compute at that moment, not only on the host that paused: no
+  // rank is blamed.
+  finding.title = fmt::format("{} paused {} times for up to {} since step {}",
+                              view.ranks() == 1 ? "the host" : "hosts", pauses,
                               seconds_text(longest), first_step);
   finding.evidence = {
-      fmt::format("single steps take up to {}, others {}", seconds_text(longest + usual_step),
-                  seconds_text(usual_step)),
+      fmt::format("single steps take up to {}, others {}", seconds_text(longest + typical_step),
+                  seconds_text(typical_step)),
       fmt::format("{} of {} records have such a step; neither data nor checkpoints explain it",
                   pauses, view.windows())};
   finding.advice =

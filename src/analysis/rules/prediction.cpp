@@ -153,7 +153,7 @@ Findings find_unknown(const Facts& facts, const Findings& others) {
                   seconds_text(facts.fall.measured_seconds), percent_text(band)));
   if (is_contended(view)) {
     finding.evidence.push_back(fmt::format(
-        "ranks have {} of their processors while they compute {} of the time: other programs may "
+        "ranks have {} of their CPU cores while they compute {} of the time: other programs may "
         "compete",
         percent_text(view.typical(RankColumn::cpu_share)),
         percent_text(view.typical(RankColumn::compute_seconds) /

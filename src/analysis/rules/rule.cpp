@@ -9,6 +9,11 @@
 namespace trireme::analysis {
 namespace {
 
+// A pause makes one step so many times as long as the others.
+constexpr double min_pause_ratio = 2, min_pause_seconds = 0.02;
+
+double or_zero(double value) { return std::isnan(value) ? 0 : value; }
+
 // A process that computes has this share of its processors at least.
 constexpr double min_cpu_share = 0.8;
 
@@ -56,8 +61,7 @@ double own_seconds(const RankView& view, size_t window, size_t rank) {
   for (const obs::RankColumn column :
        {obs::RankColumn::compute_seconds, obs::RankColumn::gap_seconds,
         obs::RankColumn::data_seconds, obs::RankColumn::save_seconds}) {
-    const double value = view.at(window, rank, column);
-    if (!std::isnan(value)) sum += value;
+    sum += or_zero(view.at(window, rank, column));
   }
   return sum;
 }
@@ -74,6 +78,23 @@ bool is_contended(const RankView& view, const std::vector<size_t>& ranks,
     }
   }
   return median(std::move(ratios)) < min_cpu_share;
+}
+
+double pause_in(const RankView& view, size_t window) {
+  const double steps = view.window(window).steps;
+  double step = 0, longest = 0, explained = 0;
+  for (size_t rank = 0; rank < view.ranks(); ++rank) {
+    const auto at = [&](obs::RankColumn column) { return or_zero(view.at(window, rank, column)); };
+    step = std::max(step, at(obs::RankColumn::step_seconds));
+    longest = std::max(longest, at(obs::RankColumn::max_step_seconds));
+    explained = std::max(
+        explained, steps * (at(obs::RankColumn::data_seconds) + at(obs::RankColumn::save_seconds)));
+  }
+  const double others = steps > 1 ? std::max(0.0, (step * steps - longest) / (steps - 1)) : longest;
+  const double pause = longest - others;
+  const bool is_pause = pause > min_pause_ratio * others && pause > min_pause_seconds &&
+                        explained < pause / 2 && !view.window(window).has_break;
+  return is_pause ? pause : 0;
 }
 
 std::optional<Rise> find_rise(const std::vector<double>& values, double min_ratio,

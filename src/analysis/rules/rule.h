@@ -55,6 +55,10 @@ double own_seconds(const RankView& view, size_t window, size_t rank);
 // needed: other programs, or more ranks than processors, compete.
 bool is_contended(const RankView& view, const std::vector<size_t>& ranks, const WindowRange& range);
 
+// Returns the seconds by which the longest step of a window exceeds the others, if it is so much
+// longer that something paused, and if neither data nor a checkpoint explains it; otherwise 0.
+double pause_in(const RankView& view, size_t window);
+
 // The windows at which a value rose and stayed: `before` and `after` are medians.
 struct Rise {
   WindowRange after_range;

@@ -28,21 +28,33 @@ constexpr double min_contended_excess = 0.5;
 // A rank that has become slower by so much, while the others have not.
 constexpr double min_own_rise = 1.12;
 
-double paced(const RankView& view, size_t window, size_t rank) {
-  const double work = view.at(window, rank, RankColumn::work);
-  const double seconds = view.at(window, rank, RankColumn::compute_seconds);
-  return work > 0 ? seconds / work : seconds;
+// The compute seconds of every window, relative to the rank's work.
+std::vector<double> paced(const RankView& view, size_t rank) {
+  std::vector<double> seconds;
+  for (size_t window = 0; window < view.windows(); ++window) {
+    const double work = view.at(window, rank, RankColumn::work);
+    seconds.push_back(view.at(window, rank, RankColumn::compute_seconds) / (work > 0 ? work : 1));
+  }
+  return seconds;
 }
 
-// By window: how much slower the rank is than the median of the others in its stage.
+// By window: how much slower the rank is than the median of the others in its stage. A difference
+// is left out as far as a pause explains it, since a pause of all hosts hits some ranks while they
+// compute, and others while they wait.
 std::vector<double> excess_of(const RankView& view, const std::vector<size_t>& stage, size_t rank) {
+  const std::vector<double> own = paced(view, rank);
+  std::vector<std::vector<double>> others;
+  for (const size_t other : stage) {
+    if (other != rank) others.push_back(paced(view, other));
+  }
   std::vector<double> excess;
   for (size_t window = 0; window < view.windows(); ++window) {
-    std::vector<double> others;
-    for (const size_t other : stage) {
-      if (other != rank) others.push_back(paced(view, window, other));
-    }
-    excess.push_back(paced(view, window, rank) / median(std::move(others)) - 1);
+    std::vector<double> of_others;
+    for (const std::vector<double>& other : others) of_others.push_back(other[window]);
+    const double expected = median(std::move(of_others));
+    const double difference = own[window] - expected;
+    const double pause = pause_in(view, window) / view.window(window).steps;
+    excess.push_back((difference - std::clamp(difference, -pause, pause)) / expected);
   }
   return excess;
 }
@@ -118,11 +130,7 @@ double others_rise(const RankView& view, size_t rank, const WindowRange& after) 
 
 // A rank that is alone in its stage and has become slower.
 std::optional<Finding> slower_than_before(const RankView& view, size_t rank) {
-  std::vector<double> values;
-  for (size_t window = 0; window < view.windows(); ++window) {
-    values.push_back(paced(view, window, rank));
-  }
-  const auto rise = find_rise(values, min_own_rise, 3);
+  const auto rise = find_rise(paced(view, rank), min_own_rise, 3);
   if (!rise || view.ranks() < 2) return {};
   const double ratio = rise->after / rise->before;
   const double others = others_rise(view, rank, rise->after_range);

@@ -4,13 +4,14 @@
 import {bucketAt, isFinitePoint, lowerBound} from './buckets.js';
 import {chartTable} from './chart_table.js';
 import {buttonElement, el, replace, sizeCanvas, svgElement, tableButton, watchWidth} from './dom.js';
-import {digits} from './format.js';
+import {compact, digits} from './format.js';
 import {cssColor, paintBetween, paintSeries, seriesColor, seriesDash} from './paint.js';
 import {addSeriesUser, askedWidth, refreshSeries, seriesOf} from './series.js';
 import {logTicks, numberTicks, timeTicks} from './ticks.js';
 import {changeView, cursorX, onCursor, setCursor, showRange, shownRange, view} from './view.js';
 
-// options: lines() -> [{run, tag, label, style}] with style {color index, dash index, dots, of};
+// options: lines() -> [{run, tag, label, style, derive}] with style {color, dash: indices, dots,
+// is_line_only}; derive(buckets) makes a line for reference out of the tag's points;
 // between() -> [{run, low, high, color}]; bands() -> [{low, high, label}] of constant height;
 // marks() -> [{x, letter, kind, text}]; log_y; name, for the table and the screen reader.
 export function makeChart(panel, options) {
@@ -20,8 +21,14 @@ export function makeChart(panel, options) {
   onCursor(() => chart.moveCursor());
   watchWidth(chart.holder, () => {
     chart.resize();
-    if (chart.width() > askedWidth()) refreshSeries();
+    if (chart.is_near && chart.width() > askedWidth()) refreshSeries();
   });
+  // A chart far below the window asks for nothing until the reader comes near.
+  new IntersectionObserver((entries) => {
+    const was_near = chart.is_near;
+    chart.is_near = entries[entries.length - 1].isIntersecting;
+    if (chart.is_near && was_near === false) refreshSeries();
+  }, {rootMargin: '300px'}).observe(chart.holder);
   return chart;
 }
 
@@ -36,6 +43,7 @@ class LineChart {
     this.options = options;
     this.is_table = false;
     this.is_scheduled = false;
+    this.is_near = null;  // not known yet
     this.lines = [];
     this.values = [];
     this.is_log_y = Boolean(options.log_y);
@@ -56,7 +64,8 @@ class LineChart {
   }
 
   needs() {
-    if (this.holder.closest('[hidden]')) return [];
+    if (this.is_near === null) this.is_near = this.holder.getBoundingClientRect().top < window.innerHeight + 300;
+    if (!this.is_near && !this.is_table) return [];
     const found = this.options.lines().map(({run, tag}) => ({run, tag}));
     for (const {run, low, high} of this.betweens()) found.push({run, tag: low}, {run, tag: high});
     return found;
@@ -100,11 +109,14 @@ class LineChart {
   }
 
   drawNow() {
-    this.lines = this.options.lines().map((line) => ({...line, buckets: seriesOf(line.run, line.tag)}));
+    this.lines = this.options.lines().map((line) => {
+      const buckets = seriesOf(line.run, line.tag);
+      return {...line, buckets: buckets && line.derive ? line.derive(buckets) : buckets};
+    });
     this.log_button.setAttribute('aria-pressed', String(this.is_log_y));
     this.drawLegend();
     if (this.is_table) {
-      chartTable(this.table_holder, this.options.name, this.lines);
+      chartTable(this.table_holder, this.options.name, this.lines.filter((line) => !line.derive));
       return;
     }
     const has_points = this.lines.some(({buckets}) => buckets && buckets.x.length > 0);
@@ -148,8 +160,8 @@ class LineChart {
       if (min < low) low = min;
       if (max > high) high = max;
     };
-    for (const {buckets, is_reference} of this.lines) {
-      if (!buckets || is_reference) continue;
+    for (const {buckets, derive} of this.lines) {
+      if (!buckets || derive) continue;
       for (let i = lowerBound(buckets.end, from); i < buckets.x.length && buckets.x[i] <= to; ++i) {
         if (buckets.min[i] !== null) add(buckets.min[i], buckets.max[i]);
       }
@@ -300,7 +312,8 @@ class LineChart {
     context.moveTo(Math.round(at) + 0.5, top);
     context.lineTo(Math.round(at) + 0.5, top + height);
     context.stroke();
-    for (const {buckets, style} of this.lines) {
+    for (const {buckets, style, derive} of this.lines) {
+      if (derive) continue;
       const i = buckets ? bucketAt(buckets, x) : -1;
       if (i < 0 || !isFinitePoint(buckets.last[i])) continue;
       context.fillStyle = seriesColor(style.color);
@@ -322,11 +335,15 @@ class LineChart {
 
   // The value at the cursor, or the last one, with all of its digits; the span of its bucket, too.
   showValues(x) {
-    this.lines.forEach(({buckets}, line) => {
+    this.lines.forEach(({buckets, derive}, line) => {
       const node = this.values[line];
       const i = !buckets || buckets.x.length === 0 ? -1 : x === null ? buckets.x.length - 1 : bucketAt(buckets, x);
       if (i < 0) {
         node.textContent = 'no data';
+        return;
+      }
+      if (derive) {
+        node.textContent = `≈ ${compact(buckets.mean[i])}`;
         return;
       }
       const span = buckets.min[i] !== buckets.max[i] && buckets.min[i] !== null ?

@@ -3,6 +3,7 @@
 import {makeChart} from './chart.js';
 import {el, makePanel, replace, selectElement} from './dom.js';
 import {digits} from './format.js';
+import {smoothed} from './paint.js';
 import {drawnRuns, eventMarks, hasTag, runName, shownRun} from './runinfo.js';
 import {refreshSeries} from './series.js';
 import {changeView, view} from './view.js';
@@ -33,13 +34,24 @@ export function makeLearningPanel() {
   return {node: panel.node, draw: () => chart.draw()};
 }
 
+// About where a step is skipped: a multiple of the running norm.
+function skipLine() {
+  const multiple = shownRun()?.config?.training?.skip_norm_multiple;
+  if (!(multiple > 0)) return [];
+  const derive = (buckets) => {
+    const mean = smoothed(buckets.mean, 0.9).map((norm) => (norm === null ? null : norm * multiple));
+    return {...buckets, mean, min: mean, max: mean, last: mean, bad: mean.map(() => 0)};
+  };
+  return [{tag: 'grad_norm', label: `skipped above ${digits(multiple)} × mean`, derive, style: {color: 6, dash: 2, is_line_only: true}}];
+}
+
 export function makeStabilityPanel() {
   const panel = makePanel('stability', 'Is it stable?', 'norms of gradient and update');
   const chart = makeChart(panel, {
     name: 'gradient norm', log_y: true, marks: eventMarks,
     lines: () => linesOf('grad_norm', 'gradient', [
       {tag: 'clip_limit', label: 'clip', style: {color: 6, dash: 1, is_line_only: true}},
-      {tag: 'update_norm', label: 'update', style: {color: 1, dash: 2}}]),
+      {tag: 'update_norm', label: 'update', style: {color: 1, dash: 2}}, ...skipLine()]),
   });
   return {node: panel.node, draw: () => chart.draw()};
 }

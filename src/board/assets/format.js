@@ -92,6 +92,12 @@ export function xText(kind, value) {
   return kind === 'tokens' ? `${grouped(value)} tokens` : `step ${grouped(value)}`;
 }
 
+// A range of x: "steps 1 – 200".
+export function rangeText(kind, from, to) {
+  if (kind === 'time') return `${utcText(from)} – ${utcText(to)} UTC`;
+  return `${kind === 'tokens' ? 'tokens' : 'steps'} ${grouped(Math.round(from))} – ${grouped(Math.round(to))}`;
+}
+
 // The unit of a column of ranks.bin follows from its name.
 export function columnText(column, value) {
   if (value === null || value === undefined || Number.isNaN(value)) return 'no data';

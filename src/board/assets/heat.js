@@ -66,7 +66,8 @@ export class HeatMap {
     if (!this.matrix) return '';
     const {low, high} = this.limits;
     if (low === null) return 'There is no data in this range.';
-    return `pale: ${this.options.text(low)}, strong: ${this.options.text(high)} and above` +
+    const [weak, strong] = isDark() ? ['dark', 'bright'] : ['pale', 'dark'];
+    return `${weak}: ${this.options.text(low)}, ${strong}: ${this.options.text(high)} and above` +
       (this.options.rowChosen ? '; click a row for its details' : '');
   }
 

@@ -156,7 +156,7 @@ async function start() {
   listenToFragment();
   listenToKeys();
   document.documentElement.classList.toggle('report', isReport());
-  await Promise.all([loadRuns(), loadDetails(view().run).catch(() => {})]);
+  await loadRuns();
   if (allRuns().length === 0) {
     if (hasPlanner()) changeView({page: 'plan'});
     onView(drawAll);
@@ -165,7 +165,8 @@ async function start() {
     return;
   }
   if (!allRuns().some((run) => run.id === view().run)) changeView({run: allRuns()[0].id});
-  if (!shownRun()) await loadDetails(view().run);
+  const others = view().compare.filter((id) => allRuns().some((run) => run.id === id));
+  await Promise.all([view().run, ...others].map((id) => loadDetails(id)));
   addPanels();
   const first = refresh();  // asks for the curves before anything is drawn
   drawAll();
@@ -181,7 +182,6 @@ async function start() {
       return known && ((revision !== undefined && known.revision !== revision) || known.step !== step || known.state !== state);
     });
     if (is_news && !document.hidden) refresh();
-    else if (is_news) is_stale = true;
   }, (is_connected) => {
     connection = is_connected ? '' : 'The server does not answer; what is shown is the last state it sent.';
     drawTop(document.getElementById('top'), connection);

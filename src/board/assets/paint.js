@@ -49,14 +49,14 @@ export function paintSeries(context, scale, buckets, style) {
   context.clip();
   if (!style.is_line_only) paintSpans(context, scale, buckets, style, gap);
   const is_smoothed = style.smooth > 0 && count > 2;
-  const mean = style.is_line_only && style.of ? buckets[style.of] : buckets.mean;
+  const {mean} = buckets;
   if (is_smoothed) {
     paintLine(context, scale, buckets, mean, {...style, alpha: 0.35, width: 1}, gap);
     paintLine(context, scale, buckets, smoothed(mean, style.smooth), {...style, alpha: 1, width: 2}, gap);
   } else {
     paintLine(context, scale, buckets, mean, {alpha: 1, width: 1.5, ...style}, gap);
   }
-  paintBad(context, scale, buckets);
+  if (!style.is_line_only) paintBad(context, scale, buckets);
   context.restore();
 }
 
@@ -124,7 +124,7 @@ function paintLine(context, scale, buckets, values, style, gap) {
 }
 
 // An exponential mean over the buckets; drawn over the line, never instead of it.
-function smoothed(values, weight) {
+export function smoothed(values, weight) {
   let mean = null;
   return values.map((value) => {
     if (value === null) return null;

@@ -5,7 +5,7 @@ import {inlinedKeys, isReport} from './api.js';
 import {el, makePanel, note, replace, scrolledTable, selectElement, sizeCanvas, tableButton} from './dom.js';
 import {columnText, digits, grouped} from './format.js';
 import {HeatMap, loadHeat} from './heat.js';
-import {cssColor, seriesColor} from './paint.js';
+import {cssColor, paintSeries, seriesColor} from './paint.js';
 import {shownRun} from './runinfo.js';
 import {changeView, view} from './view.js';
 
@@ -189,39 +189,29 @@ function drawRankDetail(holder, state) {
 
 function drawRankCurve(canvas, {values, cols, rows}, row, width) {
   if (width === 0) return;
-  const height = 110, left = 64;
-  const context = sizeCanvas(canvas, width, height);
-  const own = Array.from(values.subarray(row * cols, (row + 1) * cols));
-  const median = own.map((_, col) => {
-    const all = [];
-    for (let r = 0; r < rows.length; ++r) if (Number.isFinite(values[r * cols + col])) all.push(values[r * cols + col]);
-    all.sort((a, b) => a - b);
-    return all.length > 0 ? all[all.length >> 1] : NaN;
+  const context = sizeCanvas(canvas, width, 110);
+  const curve = (of) => {
+    const mean = Array.from({length: cols}, (_, col) => of(col)).map((value) => (Number.isFinite(value) ? value : null));
+    const x = mean.map((_, col) => col);
+    return {x, end: x, min: mean, max: mean, mean, last: mean, bad: mean.map(() => 0)};
+  };
+  const own = curve((col) => values[row * cols + col]);
+  const median = curve((col) => {
+    const all = rows.map((_, other) => values[other * cols + col]).filter(Number.isFinite).sort((a, b) => a - b);
+    return all[all.length >> 1];
   });
-  const all = [...own, ...median].filter(Number.isFinite);
-  if (all.length === 0) return;
+  const all = [...own.mean, ...median.mean].filter((value) => value !== null);
   const low = Math.min(...all), high = Math.max(...all);
-  const y = (value) => 8 + (height - 16) * (1 - (value - low) / (high - low || 1));
+  const area = {left: 64, top: 8, width: width - 68, height: 94};
+  const scale = {...area, x: (col) => area.left + (col + 0.5) / cols * area.width,
+    y: (value) => area.top + area.height * (1 - (value - low) / (high - low || 1))};
   context.fillStyle = cssColor('--muted');
   context.font = '11px system-ui, sans-serif';
   context.textAlign = 'right';
-  context.fillText(columnText(columnShown(), high), left - 6, 14);
-  context.fillText(columnText(columnShown(), low), left - 6, height - 6);
-  [[median, seriesColor(6), [6, 4]], [own, seriesColor(1), []]].forEach(([line, color, dash]) => {
-    context.strokeStyle = color;
-    context.setLineDash(dash);
-    context.lineWidth = 1.5;
-    context.beginPath();
-    let is_open = false;
-    line.forEach((value, col) => {
-      const x = left + (col + 0.5) / cols * (width - left - 4);
-      if (!Number.isFinite(value)) is_open = false;
-      else if (is_open) context.lineTo(x, y(value));
-      else context.moveTo(x, y(value));
-      is_open = Number.isFinite(value);
-    });
-    context.stroke();
-  });
+  context.fillText(columnText(columnShown(), high), 58, 14);
+  context.fillText(columnText(columnShown(), low), 58, 104);
+  paintSeries(context, scale, median, {color: seriesColor(6), dash: [6, 4], is_line_only: true});
+  paintSeries(context, scale, own, {color: seriesColor(1), is_line_only: true});
 }
 
 export function makeLayersPanel() {

@@ -48,7 +48,8 @@ function drawMemory(panel, answer, is_table) {
   const predicted = items.reduce((sum, [, bytes]) => sum + bytes, 0);
   const most = used.length > 0 ? Math.max(...used) : null;
   const host = (answer.host_bytes_by_rank || []).filter(Number.isFinite);
-  const limit = answer.limit_bytes || null;
+  const limits = (answer.limit_bytes_by_rank || []).filter(Number.isFinite);
+  const limit = answer.limit_bytes || (limits.length > 0 ? Math.min(...limits) : null);
   if (is_table) {
     const rows = items.map(([name, bytes]) => [`predicted: ${name}`, digits(bytes)]);
     rows.push(['predicted: sum', digits(predicted)], ['measured: largest rank', digits(most)], ['limit', digits(limit)],
@@ -91,8 +92,8 @@ export function makeHardwarePanel() {
         devices.set(name, (devices.get(name) || 0) + 1);
       }
       const repeated = [...devices].sort((a, b) => b[1] - a[1]).slice(0, 5);
-      replace(panel.body, rows.length > 0 ? tableElement('hardware', [{name: 'counter'}, {name: 'least', is_number: true},
-        {name: 'median', is_number: true}, {name: 'most', is_number: true}], rows) : note('The run has no counters of devices.'),
+      replace(panel.body, rows.length > 0 ? tableElement('hardware', [{name: 'counter'}, {name: 'min', is_number: true},
+        {name: 'median', is_number: true}, {name: 'max', is_number: true}], rows) : note('The run has no counters of devices.'),
       repeated.length > 0 ? el('div', {}, el('h3', {}, 'Devices with events'), el('ul', {class: 'plain'}, repeated.map(([name, count]) =>
         el('li', {}, `${name}: ${grouped(count)}`)))) : null);
     },

@@ -2,7 +2,7 @@
 // Tools for all charts: which run, compared with which, over which x, range, smoothing, theme; and
 // the keys that do the same.
 import {buttonElement, el, replace, selectElement} from './dom.js';
-import {compact, grouped, xText} from './format.js';
+import {compact, grouped, rangeText, xText} from './format.js';
 import {allRuns, hasPlanner} from './runinfo.js';
 import {changeView, cursorX, moveRange, onCursor, shownRange, view, wholeRange, zoomRange} from './view.js';
 
@@ -78,8 +78,7 @@ export function drawRange() {
   const [from, to] = shownRange();
   const whole = wholeRange();
   if (whole.last === 1 && whole.first === 0) return;
-  const round = (value) => (x === 'time' ? value : Math.round(value));
-  node.textContent = cursor === null ? `${xText(x, round(from))} – ${xText(x, round(to))}` : xText(x, round(cursor));
+  node.textContent = cursor === null ? rangeText(x, from, to) : xText(x, x === 'time' ? cursor : Math.round(cursor));
 }
 
 function switchTheme() {

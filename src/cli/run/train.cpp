@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text/json.h"
-#include "cli/run/rank_errors.h"
+#include "cli/launch/rank_errors.h"
 #include "cli/run/resume_options.h"
 #include "cli/run/step_prediction_text.h"
 #include "cli/run/stop_signals.h"

@@ -129,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(kinds, StoreTest, testing::Bool(),
                          [](const auto& kind) { return kind.param ? "tcp" : "folder"; });
 
 TEST(StoreServer, records_clients_that_ended_without_leaving) {
-  const StoreServer server({});
+  const StoreServer server({.grace_s = 0});
   TcpStore watcher(local(server), {.deadline_s = 5});
   {
     TcpStore first(local(server), {}), second(local(server), {}), third(local(server), {});
@@ -143,7 +143,7 @@ TEST(StoreServer, records_clients_that_ended_without_leaving) {
 }
 
 TEST(StoreServer, listens_on_both_families) {
-  const StoreServer server({});
+  const StoreServer server({.grace_s = 0});
   for (const char* host : {"127.0.0.1", "::1", "localhost"}) {
     try {
       TcpStore store(local(server, host), {.deadline_s = 0.2});
@@ -210,7 +210,7 @@ std::string refusal_of(TcpStore& store, const std::string& name) {
 }
 
 TEST(StoreServer, a_name_has_one_live_holder) {
-  const StoreServer server({});
+  const StoreServer server({.grace_s = 0});
   auto first = std::make_unique<TcpStore>(local(server), StoreOptions{});
   TcpStore second(local(server), {}), third(local(server), {}), watcher(local(server), {});
   EXPECT_EQ(refusal_of(*first, "1"), "");
@@ -261,7 +261,7 @@ TEST(TcpStore, waiting_ends_when_stop_is_set) {
 
 // The server survives any bytes of another program and keeps serving its clients.
 TEST(StoreServer, survives_malformed_clients) {
-  const StoreServer server({});
+  const StoreServer server({.grace_s = 0});
   TcpStore store(local(server), {.deadline_s = 5});
   std::mt19937 random(7);
   std::vector<std::string> attacks = {

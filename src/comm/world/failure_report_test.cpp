@@ -115,7 +115,7 @@ TEST(FailureReport, rank_0_prints_without_the_others) {
 }
 
 TEST(FailureReport, without_rank_0_another_rank_reports) {
-  const StoreServer server({.host = "127.0.0.1"});
+  const StoreServer server({.host = "127.0.0.1", .grace_s = 0});
   const std::string address = fmt::format("127.0.0.1:{}", server.port());
   Spoken spoken;
   std::vector<std::thread> ranks;

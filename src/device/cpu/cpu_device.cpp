@@ -29,15 +29,21 @@ class CpuEvent final : public Event::State {
     }
     changed_.notify_all();
   }
-  Clock::time_point at() {
+  // For an event that is recorded again, and that no thread waits for.
+  void clear() {
     const std::scoped_lock lock(mutex_);
-    TRIREME_CHECK(happened_, "the time of an event that has not been reached");
-    return at_;
+    happened_ = false;
+    failure_ = nullptr;
   }
   bool is_set() {
     const std::scoped_lock lock(mutex_);
     if (happened_ && failure_) std::rethrow_exception(failure_);
     return happened_;
+  }
+  Clock::time_point at() {
+    const std::scoped_lock lock(mutex_);
+    TRIREME_CHECK(happened_, "the time of an event that has not been reached");
+    return at_;
   }
   void await() {
     std::unique_lock lock(mutex_);
@@ -121,6 +127,24 @@ Event CpuStream::record_timed() {
   return event_at(event);
 }
 
+void CpuStream::record_timed(Event& reused) {
+  if (reused.state() == nullptr) {
+    reused = record_timed();
+    return;
+  }
+  CpuEvent& event = cpu_event(reused, name());
+  if (mode_ == StreamMode::inline_calls) {
+    event.set();
+    return;
+  }
+  event.clear();
+  push({[this, keep = reused, state = &event] { state->set(failure_); }, true});
+}
+
+bool CpuStream::is_reached(const Event& event) const {
+  return event.state() == nullptr || cpu_event(event, name()).is_set();
+}
+
 double CpuStream::seconds_between(const Event& begin, const Event& end) const {
   const std::chrono::duration<double> taken =
       cpu_event(end, name()).at() - cpu_event(begin, name()).at();
@@ -140,10 +164,6 @@ void CpuStream::synchronize() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return queue_.empty() && !busy_; });
   if (failure_) std::rethrow_exception(failure_);
-}
-
-bool CpuStream::is_reached(const Event& event) const {
-  return event.state() == nullptr || cpu_event(event, name()).is_set();
 }
 
 void CpuStream::copy(std::byte* to, const std::byte* from, int64_t bytes) {

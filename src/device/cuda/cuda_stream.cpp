@@ -66,6 +66,16 @@ Event CudaStream::record_timed() {
   return event_at(std::move(event));
 }
 
+void CudaStream::record_timed(Event& reused) {
+  if (reused.state() == nullptr) {
+    reused = record_timed();
+    return;
+  }
+  cuda_check(cudaEventRecord(cuda_event(reused, name()).handle, handle_), "recording an event");
+}
+
+bool CudaStream::is_reached(const Event& event) const { return has_happened(event); }
+
 double CudaStream::seconds_between(const Event& begin, const Event& end) const {
   float milliseconds = 0;
   cuda_check(cudaEventElapsedTime(&milliseconds, cuda_event(begin, name()).handle,
@@ -83,8 +93,6 @@ void CudaStream::synchronize() {
   cuda_check(cudaStreamSynchronize(handle_), "waiting for the GPU");
   cuda_device_.run_check();
 }
-
-bool CudaStream::is_reached(const Event& event) const { return has_happened(event); }
 
 std::unique_ptr<Graph> CudaStream::capture(const std::function<void()>& queue_work) {
   // Thread-local: a call of this thread that would wait for the GPU fails the capture.

@@ -11,6 +11,7 @@ class NullStream final : public Stream {
   void synchronize() override {}
   bool is_reached(const Event& /*event*/) const override { return true; }
   Event record_timed() override { return {}; }
+  void record_timed(Event& /*reused*/) override {}
   double seconds_between(const Event& /*begin*/, const Event& /*end*/) const override { return 0; }
 
  private:

@@ -15,6 +15,8 @@ namespace {
 namespace ops = kernels::ops;
 using device::ConstTensor;
 using device::Tensor;
+using device::Wait;
+using device::wait_for;
 
 // Does the head read the embedding's bucket in its gather slot?
 bool is_read_in_place(const spec::ModelSpec& model, const spec::Plan& plan) {
@@ -117,14 +119,14 @@ void Buckets::use(int bucket) {
     const auto slot = static_cast<size_t>(gather_slot(bucket));
     TRIREME_CHECK(holds_[slot] == bucket, "bucket {} is used before it was gathered", bucket);
   }
-  groups_.compute().wait(std::exchange(arrived_[static_cast<size_t>(bucket)], {}));
+  wait_for(groups_.compute(), std::exchange(arrived_[static_cast<size_t>(bucket)], {}), Wait::data);
   table_->use(bucket);
 }
 
 void Buckets::zero(int bucket) {
   run_update(bucket);  // the head's gradients are set to zero before its forward
   const Bucket& b = at(bucket);
-  groups_.compute().wait(reduced_[work_slot(bucket)]);
+  wait_for(groups_.compute(), reduced_[work_slot(bucket)], Wait::data);
   for (const spec::Range& range : b.layout().zeroed) {
     ops::fill(groups_.compute(), {.d = b.leaf().slice_rows(range.begin, range.end - range.begin)});
   }
@@ -211,7 +213,8 @@ void Buckets::complete_grads(int bucket) {
 
 void Buckets::run_update(int bucket) {
   if (std::exchange(is_deferred_[static_cast<size_t>(bucket)], uint8_t{0}) == 0) return;
-  groups_.compute().wait(std::exchange(grads_arrived_[static_cast<size_t>(bucket)], {}));
+  wait_for(groups_.compute(), std::exchange(grads_arrived_[static_cast<size_t>(bucket)], {}),
+           Wait::data);
   before_change(bucket);
   update_(bucket);
 }

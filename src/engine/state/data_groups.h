@@ -17,6 +17,7 @@
 #include "comm/communicator.h"
 #include "comm/mesh.h"
 #include "device/device.h"
+#include "device/wait_watch.h"
 #include "spec/parallel/data_parallel.h"
 #include "spec/plan.h"
 
@@ -42,7 +43,8 @@ class DataGroups {
   // ---- order between the two streams; these do nothing if they are the same
   device::Event mark(device::Stream&) const;  // the point after all work queued so far
   void after_compute();                       // stream() waits for all work on compute
-  void before_compute();                      // compute waits for all work on stream()
+  // Compute waits for all work on stream().
+  void before_compute(device::Wait = device::Wait::data);
 
   // ---- on stream(). REQUIRES, for sums and gathers of updates: has_peers(view); for records
   // closes_with_peers()

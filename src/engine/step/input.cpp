@@ -153,7 +153,7 @@ void InputStaging::load(MicrobatchSource& source, int count) {
 }
 
 void InputStaging::take(device::Stream& compute, int count) {
-  compute.wait(arrived_);
+  device::wait_for(compute, arrived_, device::Wait::input);
   const int64_t bytes = bytes_of_counts + count * batch_bytes_;
   compute.copy_bytes(current_.slice_rows(0, bytes), landing_.slice_rows(0, bytes));
   taken_ = compute.record();
@@ -161,6 +161,18 @@ void InputStaging::take(device::Stream& compute, int count) {
 
 void InputStaging::take_counts(device::Stream& compute, device::Tensor to) {
   compute.copy_bytes(to, current_.slice_rows(0, to.bytes()));
+}
+
+int64_t InputStaging::own_pairs(int index) const {
+  const std::vector<int64_t>& groups = pairs_[static_cast<size_t>(index)];
+  if (!groups.empty()) return groups[static_cast<size_t>(own_group())] / split_.ulysses;
+  const std::span<const int32_t> offsets = host_offsets(index);
+  int64_t pairs = 0;
+  for (size_t s = 0; s + 1 < offsets.size() && offsets[s] < split_.tokens(); ++s) {
+    const int64_t rows = offsets[s + 1] - offsets[s];
+    pairs += rows * (rows + 1) / 2;
+  }
+  return pairs / split_.cp();
 }
 
 void InputStaging::check(int index, const HostMicrobatch& batch) const {

@@ -9,6 +9,7 @@
 
 #include "device/device.h"
 #include "device/memory.h"
+#include "device/wait_watch.h"
 #include "nn/layer.h"
 #include "spec/facts/facts.h"
 
@@ -64,6 +65,10 @@ class InputStaging {
   // each group along cp.
   const spec::Rows& rows(int index) const { return rows_[static_cast<size_t>(index)]; }
   const std::vector<int64_t>& pairs(int index) const { return pairs_[static_cast<size_t>(index)]; }
+
+  // Returns how many (query, key) pairs of one head this rank computes, or its share of them if it
+  // has some heads of all rows.
+  int64_t own_pairs(int index) const;
 
   // Returns the offsets of the whole micro-batch that were staged last.
   std::span<const int32_t> host_offsets(int index) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ChildProcess: a program that a run starts beside itself: the reader of its metrics, or the
-// receiver of an alert. It is in a process group of its own, so that Ctrl-C in a terminal reaches
+// receiver of an alert. It is in a separate process group, so that Ctrl-C in a terminal reaches
 // the run only, and what it prints goes to the standard error of the run.
 #pragma once
 

@@ -20,7 +20,7 @@ class CommandStream {
   struct Options {
     std::vector<std::string> environment{};  // "NAME=value"
     size_t max_bytes = size_t{4} << 20;      // that wait to be read
-    double grace_seconds = 5;                // at the end, for what is left and for its exit
+    double grace_seconds = 10;               // at the end, for what is left and for its exit
   };
   // Starts the command in a shell. Throws IoError.
   CommandStream(const std::string& command, Options options);

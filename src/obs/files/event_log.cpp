@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <optional>
+#include <system_error>
 
 #include "base/text/json.h"
 #include "obs/line_file.h"
@@ -19,8 +20,10 @@ std::string line_of(const Event& event) {
 void EventLog::add(const Event& event) { file_.add(line_of(event)); }
 
 std::vector<Event> read_events(const std::filesystem::path& folder, int64_t* damaged) {
-  std::ifstream in(folder / EventLog::file_name, std::ios::binary);
   std::vector<Event> events;
+  std::error_code failed;
+  if (!std::filesystem::is_regular_file(folder / EventLog::file_name, failed)) return events;
+  std::ifstream in(folder / EventLog::file_name, std::ios::binary);
   for (std::string line; std::getline(in, line);) {
     const bool is_complete = !in.eof();
     const base::Json json = base::Json::parse(line, nullptr, false);

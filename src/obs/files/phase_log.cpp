@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <numeric>
+#include <system_error>
 
 #include "base/text/json.h"
 #include "obs/line_file.h"
@@ -106,6 +107,8 @@ void PhaseLog::add(const PhaseRecord& record) { file_.add(line_of(record)); }
 
 int64_t read_phases(const std::filesystem::path& folder,
                     const std::function<void(const PhaseRecord&)>& record) {
+  std::error_code failed;
+  if (!std::filesystem::is_regular_file(folder / PhaseLog::file_name, failed)) return 0;
   std::ifstream in(folder / PhaseLog::file_name, std::ios::binary);
   int64_t damaged = 0;
   for (std::string line; std::getline(in, line);) {

@@ -64,7 +64,7 @@ class PhaseLog {
 };
 
 // Calls `record` for every span of a run's folder in the order of the file; not at all if there is
-// no file. Returns the number of complete lines that are no spans.
+// no such file. Returns the number of complete lines that are no spans.
 int64_t read_phases(const std::filesystem::path& folder,
                     const std::function<void(const PhaseRecord&)>& record);
 

@@ -119,6 +119,7 @@ void RunLog::open(const obs::RunOwner& owner, const Start& start) {
   base::Json data = {{"ranks", start.ranks}, {"devices", start.devices}};
   if (start.price_per_hour) data["price_per_hour"] = *start.price_per_hour;
   if (start.resumed_from >= 0) data["resumed_from"] = start.resumed_from;
+  write_span();  // so that an attempt that is killed soon is known to the next one
   const int64_t first = std::max<int64_t>(start.resumed_from, 0);
   add({.kind = obs::EventKind::start,
        .step = first,

@@ -38,6 +38,30 @@ RunOutput::RunOutput(const config::Config& c, obs::RunMode mode, const spec::Pla
   });
 }
 
+RunOutput::~RunOutput() {
+  try {
+    write_steps(true);
+  } catch (const std::exception&) {  // fenced: the folder belongs to another process
+  }
+}
+
+void RunOutput::begin_ranks(const obs::TableShape& shape) {
+  write([&] {
+    if (!ranks_) ranks_.emplace(folder_.path() / "ranks.bin");
+    ranks_->begin(shape);
+  });
+}
+
+void RunOutput::add_ranks(int64_t step, std::vector<float> values) {
+  if (!ranks_) return;
+  write([&] {
+    ranks_->add({.step = step,
+                 .attempt = attempt_,
+                 .time = obs::wall_seconds(),
+                 .values = std::move(values)});
+  });
+}
+
 void RunOutput::begin_layers(const std::vector<std::string>& names) {
   write([&] {
     if (!layers_) layers_.emplace(folder_.path() / "layers.bin");

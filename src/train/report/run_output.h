@@ -36,6 +36,10 @@ class RunOutput {
             const std::vector<ckpt::NamedBytes>& tokenizer, const obs::RunOwner& owner,
             const base::ProgramId& program, int64_t resumed_from, obs::JsonlSink::Copy copy);
 
+  ~RunOutput();  // writes the lines that wait
+  RunOutput(const RunOutput&) = delete;
+  RunOutput& operator=(const RunOutput&) = delete;
+
   // The layers whose norms add_step() writes to layers.bin. May be called again.
   void begin_layers(const std::vector<std::string>& names);
 
@@ -52,6 +56,9 @@ class RunOutput {
   // Recorded at the step that was saved, which is before the current step.
   void add(const SavedGeneration&);
   void add(int64_t step, const SavedWeights&);
+  // Records of ranks.bin, by the shape of this attempt; begin_ranks() comes first.
+  void begin_ranks(const obs::TableShape&);
+  void add_ranks(int64_t step, std::vector<float> values);
 
  private:
   void write(const std::function<void()>& records);
@@ -62,7 +69,7 @@ class RunOutput {
   const int64_t attempt_;
   obs::JsonlSink metrics_;
   std::unique_ptr<obs::MetricSink> tensorboard_;  // null: none
-  std::optional<obs::TableWriter> layers_;
+  std::optional<obs::TableWriter> layers_, ranks_;
   StepLines lines_;
   std::vector<obs::TableRecord> layer_norms_;  // of the steps in lines_
 };

@@ -15,6 +15,7 @@
 #include "spec/experts/expert_rows.h"
 #include "spec/facts/facts.h"
 #include "spec/parallel/data_parallel.h"
+#include "train/signals/rank_table.h"
 
 namespace trireme::train {
 namespace {
@@ -127,7 +128,10 @@ std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& repo
                        first - 1, leg.shift + position_.shift);
   const double data_seconds = data_seconds_;
   for (int64_t step = first; step <= last; ++step) {
-    parts_.engine->watch_transfers(agenda.exchanges_requests(step));  // it may be logged
+    const bool has_transfers =
+        parts_.plan().mesh[spec::Axis::cp] * parts_.plan().mesh[spec::Axis::ep] > 1;
+    // Transfers of a step that may be logged are measured.
+    sampler_.before_step(*parts_.engine, step, has_transfers && agenda.exchanges_requests(step));
     phases().change(step == first ? obs::Phase::warmup : parts_.run_log.phase_of(step));
     queue_step(batches, step);
     parts_.run_log.waited_for_data(data_seconds + batches.waited_seconds() - data_seconds_);
@@ -263,6 +267,7 @@ void Run::queue_step(TrainBatches& batches, int64_t step) {
   if (is_traced) {
     clock_.wait(engine.compute());
     clock_.leave_out();  // slower than others
+    engine.watch_times(false);
     trace_->begin_step(step);
   }
   clock_.begin_step();
@@ -271,7 +276,9 @@ void Run::queue_step(TrainBatches& batches, int64_t step) {
   ++engine_steps_;
   sent_bytes_ += sent_in_steps(engine.traffic()) - sent_before;
   clock_.end_step();
+  sampler_.after_step(engine);
   if (is_traced) {
+    engine.watch_times(true);
     trace_->end_step();
     clock_.wait(engine.compute());
     if (step == hooks_.trace.last) finish_trace();
@@ -293,13 +300,29 @@ void Run::finish_trace() {
 StepRequests Run::exchanged_requests(const StepAgenda& agenda, int64_t step) {
   if (!agenda.exchanges_requests(step) && !signals_.is_due(step)) return {};
   if (!parts_.rank.is_alone()) clock_.wait(parts_.engine->compute());
-  const Request request =
-      signals_.exchange(parts_.rank, step, parts_.owner && parts_.owner->is_fenced());
+  std::optional<obs::RankSample> sample;
+  if (sampler_.is_due(step, step == config_.training.steps)) {
+    sample = sampler_.sample(*parts_.engine, step,
+                             {.data = data_seconds_, .save = checkpoints_.figures().stall_seconds});
+  }
+  const Request request = signals_.exchange(
+      parts_.rank, step, parts_.owner && parts_.owner->is_fenced(), sample ? &*sample : nullptr);
   if (request.is_fenced) end_fenced();
+  record_ranks(step);
   parts_.run_log.flush();
   const obs::PhaseClock::Scope scope(phases(), obs::Phase::exposed_save);
   const bool is_save_time = checkpoints_.poll();
   return {.stop = request.stop, .save = request.save, .is_save_time = is_save_time};
+}
+
+void Run::record_ranks(int64_t step) {
+  const std::span<obs::RankSample> samples = signals_.samples();
+  const bool is_measured = std::ranges::all_of(
+      samples, [](const auto& sample) { return sample[obs::RankColumn::steps] > 0; });
+  if (samples.empty() || !is_measured || !parts_.rank.is_first()) return;
+  complete_samples(parts_.plan().mesh, samples);
+  if (output_) output_->add_ranks(step, rank_table_values(samples));
+  if (hooks_.sampled) hooks_.sampled(step, samples);
 }
 
 void Run::act(int64_t step, const StepActions& actions, StepReporter& reporter,
@@ -321,6 +344,7 @@ void Run::act(int64_t step, const StepActions& actions, StepReporter& reporter,
     checkpoints_.save(step);
   }
   if (actions.exports) {
+    parts_.engine->interrupt_times();
     const obs::PhaseClock::Scope scope(phases(), obs::Phase::exposed_save);
     checkpoints_.finish();  // first the checkpoint that the run can be resumed from
     export_weights(ckpt::generation_name(step));

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -19,6 +20,8 @@
 #include "train/run/step_agenda.h"
 #include "train/run/step_reporter.h"
 #include "train/run/train_hooks.h"
+#include "train/signals/hardware_watch.h"
+#include "train/signals/rank_sampler.h"
 #include "train/trace/run_trace.h"
 
 namespace trireme::train {
@@ -42,7 +45,8 @@ class Run {
   void resume();
   void describe_plan();  // collective
   void check_trace() const;
-  void begin();  // collective
+  void begin();        // collective
+  void begin_ranks();  // collective
   Checkpointer::Begin begin_output();
 
   // ---- steps
@@ -68,6 +72,7 @@ class Run {
   void record_steps(bool waits = false);
   void finish_trace();
   StepRequests exchanged_requests(const StepAgenda&, int64_t step);
+  void record_ranks(int64_t step);  // the samples of the last exchange
   void act(int64_t step, const StepActions&, StepReporter&, const TrainBatches&);
   void validate(int64_t step, StepReporter&);  // collective
   [[noreturn]] void end_fenced();
@@ -89,6 +94,8 @@ class Run {
   RunPosition position_;
   StepClock clock_;
   ControlSignals signals_;
+  std::unique_ptr<HardwareWatch> hardware_;  // null: not watched
+  RankSampler sampler_;
   double data_seconds_ = 0;           // for which steps waited for batches
   int64_t sent_bytes_ = 0;            // in steps
   int64_t predicted_sent_bytes_ = 0;  // in the steps of legs that have ended

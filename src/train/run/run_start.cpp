@@ -10,6 +10,7 @@
 #include "train/run/run.h"
 #include "train/run/run_work.h"
 #include "train/run/validation.h"
+#include "train/signals/rank_table.h"
 
 namespace trireme::train {
 namespace {
@@ -41,7 +42,13 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
                     .rank = parts_.rank,
                     .device = *parts_.platform.device},
                    hooks.resume, guard_of(parts_.owner.get()), checkpoint_hooks()),
-      signals_(hooks.stop, hooks.save) {
+      signals_(hooks.stop, hooks.save),
+      hardware_(make_hardware_watch(c.metrics.hardware, parts_.platform, start)),
+      sampler_({.model = parts_.model,
+                .platform = parts_.platform,
+                .start = start,
+                .hardware = hardware_.get(),
+                .steps = c.metrics.ranks_freq}) {
   summary_.hardware = parts_.platform.hardware;
   summary_.parameters = spec::parameter_count(parts_.model);
 }
@@ -184,6 +191,16 @@ void Run::begin() {
   if (parts_.start.begins) parts_.start.begins();
   checkpoints_.begin(begin);
   if (parts_.owner) parts_.owner->begun();
+  begin_ranks();
+}
+
+void Run::begin_ranks() {
+  if (hardware_ && !hardware_->problem().empty()) {
+    log("hardware  counters are unknown: " + hardware_->problem());
+  }
+  const std::vector<RankPlace> places =
+      parts_.rank.gather(rank_place(node_name(), parts_.platform.hardware));
+  if (output_) output_->begin_ranks(rank_table_shape(parts_.plan().mesh, places));
 }
 
 // Opens the run's folder. On the first rank.

@@ -11,7 +11,7 @@
 namespace trireme::train {
 namespace {
 
-constexpr int32_t compute = 0;  // index of its stream
+constexpr int32_t compute_stream = 0;  // its index
 
 // Spans in which ops ran on compute, in order and apart.
 using Busy = std::vector<std::pair<int64_t, int64_t>>;
@@ -20,7 +20,7 @@ Busy busy_spans(const RankTrace& trace) {
   Busy busy;
   for (const TraceSpan& span : trace.spans) {
     const bool works = span.kind == TraceSpan::Kind::op || span.kind == TraceSpan::Kind::copy;
-    if (span.stream != compute || span.depth > 0 || !works) continue;
+    if (span.stream != compute_stream || span.depth > 0 || !works) continue;
     const int64_t begin = std::max(span.begin_ns, busy.empty() ? 0 : busy.back().second);
     if (span.end_ns > begin) busy.emplace_back(begin, span.end_ns);
   }
@@ -54,7 +54,8 @@ std::vector<CollectiveTime> collective_times(const std::vector<RankTrace>& trace
       ++row.calls;
       row.bytes += span.bytes;
       const int64_t taken = span.end_ns - span.begin_ns;
-      const int64_t hidden = span.stream == compute ? 0 : overlap(busy, span.begin_ns, span.end_ns);
+      const int64_t hidden =
+          span.stream == compute_stream ? 0 : overlap(busy, span.begin_ns, span.end_ns);
       row.seconds += 1e-9 * static_cast<double>(taken);
       row.exposed_seconds += 1e-9 * static_cast<double>(taken - hidden);
     }

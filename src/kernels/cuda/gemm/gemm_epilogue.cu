@@ -12,7 +12,7 @@
 namespace trireme::kernels::cuda {
 namespace {
 
-constexpr int threads = 256;
+constexpr int epilogue_threads = 256;
 constexpr int wide = 8;  // elements a thread moves at once: 16 bytes of bf16, 32 of f32
 
 // W is 1, or `wide` and then p is aligned to 16 bytes.
@@ -63,10 +63,10 @@ struct ByGeluGrad {
 
 // No __restrict__: d may be value or x. A thread reads its elements before it writes them.
 template <typename By, typename V, typename X, typename D, int W>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(epilogue_threads)
     factor_kernel(const V* value, int64_t value_stride, const X* x, int64_t x_stride, D* d,
                   int64_t d_stride, int64_t rows, int64_t cols) {
-  const int64_t col = (static_cast<int64_t>(blockIdx.x) * threads + threadIdx.x) * W;
+  const int64_t col = (static_cast<int64_t>(blockIdx.x) * epilogue_threads + threadIdx.x) * W;
   if (col >= cols) return;
   for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
     float v[W], u[W];
@@ -79,9 +79,9 @@ __global__ void __launch_bounds__(threads)
 }
 
 template <typename T, int W>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(epilogue_threads)
     gelu_slope_kernel(T* x, int64_t x_stride, T* y, int64_t y_stride, int64_t rows, int64_t cols) {
-  const int64_t col = (static_cast<int64_t>(blockIdx.x) * threads + threadIdx.x) * W;
+  const int64_t col = (static_cast<int64_t>(blockIdx.x) * epilogue_threads + threadIdx.x) * W;
   if (col >= cols) return;
   for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
     float u[W], result[W];
@@ -111,11 +111,12 @@ __device__ void add_to(uint64_t* total, uint64_t value) {
   }
 }
 
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(epilogue_threads)
     digest_kernel(const uint32_t* words, int64_t count, Digest* digest) {
   uint64_t sum = 0, nonzero = 0;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * threads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * threads + threadIdx.x; i < count; i += step) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * epilogue_threads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * epilogue_threads + threadIdx.x; i < count;
+       i += step) {
     const uint32_t word = words[i];
     // The finaliser of SplitMix64.
     uint64_t h = (static_cast<uint64_t>(i) << 32) + word + 0x9e3779b97f4a7c15U;
@@ -128,13 +129,13 @@ __global__ void __launch_bounds__(threads)
   add_to(&digest->nonzero, nonzero);
 }
 
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(epilogue_threads)
     gelu_grad_errors_kernel(const bf16* product, int64_t product_stride, const bf16* value,
                             int64_t value_stride, const bf16* x, int64_t x_stride, int64_t rows,
                             int64_t cols, uint64_t* count) {
   uint64_t errors = 0;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    for (int64_t col = threadIdx.x; col < cols; col += threads) {
+    for (int64_t col = threadIdx.x; col < cols; col += epilogue_threads) {
       const float found = load(product + row * product_stride + col);
       const float v = load(value + row * value_stride + col);
       const float expected = v * gelu_grad(load(x + row * x_stride + col));
@@ -146,13 +147,13 @@ __global__ void __launch_bounds__(threads)
 }
 
 dim3 grid_over(const Tensor& d, int width) {
-  return {static_cast<unsigned>(ceil_div(d.cols(), int64_t{threads} * width)),
+  return {static_cast<unsigned>(ceil_div(d.cols(), int64_t{epilogue_threads} * width)),
           static_cast<unsigned>(std::min<int64_t>(d.rows(), 65535))};
 }
 
 template <typename By, typename V, typename X, typename D, int W>
 void launch_factor(device::CudaStream& stream, const FactorArgs& args) {
-  factor_kernel<By, V, X, D, W><<<grid_over(args.d, W), threads, 0, stream.handle()>>>(
+  factor_kernel<By, V, X, D, W><<<grid_over(args.d, W), epilogue_threads, 0, stream.handle()>>>(
       data<V>(args.value), args.value.row_stride, data<X>(args.x), args.x.row_stride,
       data<D>(args.d), args.d.row_stride, args.d.rows(), args.d.cols());
   check_launch("gemm factor");
@@ -195,7 +196,7 @@ void gelu_with_slope(device::CudaStream& stream, const Tensor& x, const Tensor& 
   with_real_type(y.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     const auto run = [&](auto kernel, int width) {
-      kernel<<<grid_over(y, width), threads, 0, stream.handle()>>>(
+      kernel<<<grid_over(y, width), epilogue_threads, 0, stream.handle()>>>(
           data<T>(x), x.row_stride, data<T>(y), y.row_stride, y.rows(), y.cols());
     };
     is_wide ? run(gelu_slope_kernel<T, wide>, wide) : run(gelu_slope_kernel<T, 1>, 1);
@@ -205,9 +206,10 @@ void gelu_with_slope(device::CudaStream& stream, const Tensor& x, const Tensor& 
 
 void add_digest(device::CudaStream& stream, const std::byte* data, int64_t words, Digest* digest) {
   TRIREME_CHECK(words > 0, "a digest of {} words", words);
-  const auto blocks = static_cast<unsigned>(std::min<int64_t>(1024, ceil_div(words, threads)));
-  digest_kernel<<<blocks, threads, 0, stream.handle()>>>(reinterpret_cast<const uint32_t*>(data),
-                                                         words, digest);
+  const auto blocks =
+      static_cast<unsigned>(std::min<int64_t>(1024, ceil_div(words, epilogue_threads)));
+  digest_kernel<<<blocks, epilogue_threads, 0, stream.handle()>>>(
+      reinterpret_cast<const uint32_t*>(data), words, digest);
   check_launch("digest");
 }
 
@@ -215,7 +217,7 @@ void count_gelu_grad_errors(device::CudaStream& stream, const GeluGradCheckArgs&
   const int64_t rows = args.product.rows(), cols = args.product.cols();
   TRIREME_CHECK(rows > 0 && cols > 0, "a check of {} x {}", rows, cols);
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(rows, 4096));
-  gelu_grad_errors_kernel<<<blocks, threads, 0, stream.handle()>>>(
+  gelu_grad_errors_kernel<<<blocks, epilogue_threads, 0, stream.handle()>>>(
       data<bf16>(args.product), args.product.row_stride, data<bf16>(args.value),
       args.value.row_stride, data<bf16>(args.x), args.x.row_stride, rows, cols, args.count);
   check_launch("gelu gradient check");

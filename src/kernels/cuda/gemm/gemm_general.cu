@@ -13,9 +13,9 @@ namespace {
 
 constexpr int tile = 64;
 constexpr int depth = 32;
-constexpr int threads = 256;
+constexpr int general_threads = 256;
 constexpr int per_thread = 4;  // rows, and columns
-static_assert(tile / per_thread * (tile / per_thread) == threads);
+static_assert(tile / per_thread * (tile / per_thread) == general_threads);
 
 // A matrix or vector whose type is known at run time; null if absent.
 struct Any {
@@ -55,7 +55,7 @@ struct Params {
 template <typename T>
 __device__ void fill_panel(float (*to)[tile + 1], const T* x, int64_t stride, bool k_is_column,
                            int64_t k0, int64_t k, int64_t c0, int64_t columns) {
-  for (int e = static_cast<int>(threadIdx.x); e < depth * tile; e += threads) {
+  for (int e = static_cast<int>(threadIdx.x); e < depth * tile; e += general_threads) {
     const int i = k_is_column ? e % depth : e / tile;
     const int j = k_is_column ? e / depth : e % tile;
     const int64_t ki = k0 + i, c = c0 + j;
@@ -84,7 +84,7 @@ __device__ void finish(const Params& p, int64_t row, int64_t col, float sum) {
 }
 
 template <typename A, typename B>
-__global__ void __launch_bounds__(threads) general_gemm_kernel(const Params p) {
+__global__ void __launch_bounds__(general_threads) general_gemm_kernel(const Params p) {
   __shared__ float a_panel[depth][tile + 1];
   __shared__ float b_panel[depth][tile + 1];
   const int64_t row0 = static_cast<int64_t>(blockIdx.x) * tile;
@@ -177,7 +177,7 @@ void general_gemm(device::CudaStream& stream, const GemmArgs& args) {
     using A = std::remove_pointer_t<decltype(a)>;
     with_real_type(args.b.dtype, [&](auto* b) {
       using B = std::remove_pointer_t<decltype(b)>;
-      general_gemm_kernel<A, B><<<grid, threads, 0, stream.handle()>>>(p);
+      general_gemm_kernel<A, B><<<grid, general_threads, 0, stream.handle()>>>(p);
     });
   });
   check_launch("general gemm");

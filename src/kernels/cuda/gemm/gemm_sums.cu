@@ -13,13 +13,13 @@ namespace trireme::kernels::cuda {
 namespace {
 
 constexpr int warps = 8;
-constexpr int threads = warps * warp_size;
+constexpr int sum_threads = warps * warp_size;
 constexpr int64_t min_chunk_rows = 128;
 
 // partials[chunk, c] = sum over the chunk's rows of a[row, c]. Block (x: column tile, y: chunk);
 // lane l has W columns, warp w every eighth row.
 template <typename T, int W>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(sum_threads)
     column_sums_kernel(const T* a, int64_t stride, int64_t rows, int64_t cols, int64_t chunk_rows,
                        float* partials) {
   __shared__ float sums[warps][warp_size * W];
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(threads)
   for (int i = 0; i < W; ++i) sums[warp][i * warp_size + lane] = sum[i];
   __syncthreads();
   // Column lane * W + i of the tile is at i * 32 + lane.
-  for (int c = static_cast<int>(threadIdx.x); c < warp_size * W; c += threads) {
+  for (int c = static_cast<int>(threadIdx.x); c < warp_size * W; c += sum_threads) {
     if (tile0 + c >= cols) continue;
     const int at = c % W * warp_size + c / W;
     float total = 0;
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(threads)
 
 // sum[c] += the partials of column c. A block has 32 columns; warp w adds every eighth chunk.
 template <typename S>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(sum_threads)
     add_partials_kernel(const float* partials, int64_t chunks, int64_t cols, S* sum) {
   __shared__ float sums[warps][warp_size];
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(threads)
 
 // sum[row] += sum of a[row, .]: a warp a row.
 template <typename T, typename S, int W>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(sum_threads)
     row_sums_kernel(const T* a, int64_t stride, int64_t rows, int64_t cols, S* sum) {
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
@@ -110,13 +110,13 @@ void launch_column_sums(device::CudaStream& stream, const ConstTensor& a, const 
   const dim3 grid(static_cast<unsigned>(ceil_div(a.cols(), warp_size * W)),
                   static_cast<unsigned>(chunks));
   auto* partials = data<float>(workspace);
-  column_sums_kernel<T, W><<<grid, threads, 0, stream.handle()>>>(
+  column_sums_kernel<T, W><<<grid, sum_threads, 0, stream.handle()>>>(
       data<T>(a), a.row_stride, a.rows(), a.cols(), chunk_rows, partials);
   check_launch("column sums");
   with_real_type(sum.dtype, [&](auto* s) {
     using S = std::remove_pointer_t<decltype(s)>;
     add_partials_kernel<S>
-        <<<static_cast<unsigned>(ceil_div(a.cols(), warp_size)), threads, 0, stream.handle()>>>(
+        <<<static_cast<unsigned>(ceil_div(a.cols(), warp_size)), sum_threads, 0, stream.handle()>>>(
             partials, chunks, a.cols(), data<S>(sum));
   });
   check_launch("column sums of chunks");
@@ -127,7 +127,7 @@ void launch_row_sums(device::CudaStream& stream, const ConstTensor& a, const Ten
   with_real_type(sum.dtype, [&](auto* s) {
     using S = std::remove_pointer_t<decltype(s)>;
     row_sums_kernel<T, S, W>
-        <<<static_cast<unsigned>(ceil_div(a.rows(), warps)), threads, 0, stream.handle()>>>(
+        <<<static_cast<unsigned>(ceil_div(a.rows(), warps)), sum_threads, 0, stream.handle()>>>(
             data<T>(a), a.row_stride, a.rows(), a.cols(), data<S>(sum));
   });
   check_launch("row sums");

@@ -12,13 +12,13 @@
 namespace trireme::kernels::cuda {
 namespace {
 
-constexpr int general_threads = 256;
+constexpr int general_backward_threads = 256;
 constexpr int general_rows = static_cast<int>(spec::norm_rows_per_partial);  // of a block
 
 // Any types, strides and widths. A block processes general_rows rows, one at a time; a thread sums
 // its columns in `partials`.
 template <NormKind kind>
-__global__ void __launch_bounds__(general_threads) norm_backward_general(NormBackward a) {
+__global__ void __launch_bounds__(general_backward_threads) norm_backward_general(NormBackward a) {
   __shared__ SharedSums<2> shared;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * general_rows;
   const int64_t rows = a.T - first < general_rows ? a.T - first : general_rows;
@@ -100,7 +100,8 @@ int64_t launch(device::CudaStream& stream, const NormBackwardArgs& args, const N
                                    : launch_fast<T, kind, false>(stream, a);
     });
   } else {
-    norm_backward_general<kind><<<grid_of(blocks), general_threads, 0, stream.handle()>>>(a);
+    norm_backward_general<kind>
+        <<<grid_of(blocks), general_backward_threads, 0, stream.handle()>>>(a);
   }
   return blocks;
 }

@@ -14,7 +14,7 @@ namespace {
 constexpr int max_vectors = 4;      // of a row, kept by one thread of the fast kernel
 constexpr int warps_per_block = 8;  // if a warp computes a row
 constexpr int max_threads = 512;    // if a block does
-constexpr int general_threads = 256;
+constexpr int general_forward_threads = 256;
 
 struct Parameters {
   InRows x, residual, weight, bias;
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(is_warp ? warps_per_block* warp_size : max_thr
 // A block computes a row. Any types, strides and widths: s is read again by the thread that stored
 // it.
 template <NormKind kind>
-__global__ void __launch_bounds__(general_threads) norm_forward_general(Parameters a) {
+__global__ void __launch_bounds__(general_forward_threads) norm_forward_general(Parameters a) {
   __shared__ double shared[2][warp_size];
   const int64_t t = blockIdx.x;
   const bool has_residual = a.residual.data != nullptr;
@@ -207,7 +207,7 @@ void launch(cudaStream_t stream, const NormForwardArgs& args, const Parameters& 
       launch_fast<std::remove_pointer_t<decltype(type)>, kind>(stream, a);
     });
   } else {
-    norm_forward_general<kind><<<grid_of(a.T), general_threads, 0, stream>>>(a);
+    norm_forward_general<kind><<<grid_of(a.T), general_forward_threads, 0, stream>>>(a);
   }
 }
 

@@ -12,14 +12,14 @@ namespace {
 constexpr int columns = 16;
 constexpr int slices = 64;
 
-struct Sums {
+struct AddedPartials {
   const float* partials;
   int64_t rows, stride;
   int64_t width;  // of each destination
   OutRows d[3];   // by blockIdx.y
 };
 
-__global__ void __launch_bounds__(columns* slices) add_partials_kernel(Sums a) {
+__global__ void __launch_bounds__(columns* slices) add_partials_kernel(AddedPartials a) {
   __shared__ double sums[slices][columns];
   const int column = threadIdx.x, slice = threadIdx.y;
   const int64_t c = static_cast<int64_t>(blockIdx.x) * columns + column;
@@ -53,11 +53,11 @@ void add_partials(cudaStream_t stream, const device::ConstTensor& partials, cons
     count = i + 1;
   }
   if (width == 0) return;
-  const Sums sums = {.partials = data<float>(partials),
-                     .rows = partials.rows(),
-                     .stride = partials.row_stride,
-                     .width = width,
-                     .d = {out_rows(d[0]), out_rows(d[1]), out_rows(d[2])}};
+  const AddedPartials sums = {.partials = data<float>(partials),
+                              .rows = partials.rows(),
+                              .stride = partials.row_stride,
+                              .width = width,
+                              .d = {out_rows(d[0]), out_rows(d[1]), out_rows(d[2])}};
   const dim3 grid(grid_of(ceil_div(width, columns)), count);
   add_partials_kernel<<<grid, dim3(columns, slices), 0, stream>>>(sums);
   check_launch("add_partials");

@@ -6,10 +6,10 @@
 namespace trireme::kernels::cuda {
 namespace {
 
-constexpr int threads = 256;
-constexpr int batch = 4;  // vectors of one thread
+constexpr int grad_threads = 256;
+constexpr int grad_batch = 4;  // vectors of one thread
 
-struct Parameters {
+struct GradParameters {
   OutRows logits;
   const float* stats;
   int64_t stats_stride;
@@ -18,29 +18,29 @@ struct Parameters {
   int64_t T, V, first_column;
 };
 
-// blockIdx.x is the row, blockIdx.y a chunk of `batch` vectors for each thread; the last chunk also
-// has the columns after the last complete vector. REQUIRES: with W > 1, rows start at multiples of
-// 16 bytes.
+// blockIdx.x is the row, blockIdx.y a chunk of `grad_batch` vectors for each thread; the last chunk
+// also has the columns after the last complete vector. REQUIRES: with W > 1, rows start at
+// multiples of 16 bytes.
 template <typename T, int W>
-__global__ void __launch_bounds__(threads) cross_entropy_grad_kernel(Parameters a) {
+__global__ void __launch_bounds__(grad_threads) cross_entropy_grad_kernel(GradParameters a) {
   const int64_t t = blockIdx.x, vectors = a.V / W;
-  const int64_t first = static_cast<int64_t>(blockIdx.y) * batch * threads + threadIdx.x;
+  const int64_t first = static_cast<int64_t>(blockIdx.y) * grad_batch * grad_threads + threadIdx.x;
   const int32_t label = a.labels[t * a.labels_stride];
   const bool is_valid = label >= 0;
   T* logits = a.logits.row<T>(t);
-  float values[batch][W] = {};
+  float values[grad_batch][W] = {};
   if (is_valid) {
 #pragma unroll
-    for (int k = 0; k < batch; ++k) {
-      const int64_t v = first + k * threads;
+    for (int k = 0; k < grad_batch; ++k) {
+      const int64_t v = first + k * grad_threads;
       if (v < vectors) load_values(logits + v * W, values[k]);
     }
   }
   const float* stats = a.stats + t * a.stats_stride;
   const RowGrad grad = {stats[0], 1.0F / stats[1], column_of(label, a.first_column, a.V)};
 #pragma unroll
-  for (int k = 0; k < batch; ++k) {
-    const int64_t v = first + k * threads;
+  for (int k = 0; k < grad_batch; ++k) {
+    const int64_t v = first + k * grad_threads;
     if (v >= vectors) continue;
     if (is_valid) grad.apply<T>(values[k], v * W);
     store_values(logits + v * W, values[k]);
@@ -57,12 +57,12 @@ __global__ void __launch_bounds__(threads) cross_entropy_grad_kernel(Parameters 
 }
 
 template <typename T, int W>
-void launch_grad(cudaStream_t stream, const Parameters& a) {
+void launch_grad(cudaStream_t stream, const GradParameters& a) {
   const int64_t vectors = a.V / W;
-  const int64_t chunks = vectors == 0 ? 1 : ceil_div(vectors, batch * threads);
+  const int64_t chunks = vectors == 0 ? 1 : ceil_div(vectors, grad_batch * grad_threads);
   TRIREME_CHECK(chunks <= 65535, "cross_entropy_grad: a vocabulary of {} is too large", a.V);
   cross_entropy_grad_kernel<T, W>
-      <<<dim3(grid_of(a.T), static_cast<unsigned>(chunks)), threads, 0, stream>>>(a);
+      <<<dim3(grid_of(a.T), static_cast<unsigned>(chunks)), grad_threads, 0, stream>>>(a);
   check_launch("cross_entropy_grad");
 }
 
@@ -72,14 +72,14 @@ void cross_entropy_grad(Stream& stream, const CrossEntropyGradArgs& args) {
   const int64_t T = args.logits.rows(), V = args.logits.cols();
   add_losses(stream, args);
   if (args.loss_only || T == 0 || V == 0) return;
-  const Parameters a = {.logits = out_rows(args.logits),
-                        .stats = data<float>(args.stats),
-                        .stats_stride = args.stats.row_stride,
-                        .labels = data<int32_t>(args.labels),
-                        .labels_stride = args.labels.row_stride,
-                        .T = T,
-                        .V = V,
-                        .first_column = args.first_column};
+  const GradParameters a = {.logits = out_rows(args.logits),
+                            .stats = data<float>(args.stats),
+                            .stats_stride = args.stats.row_stride,
+                            .labels = data<int32_t>(args.labels),
+                            .labels_stride = args.labels.row_stride,
+                            .T = T,
+                            .V = V,
+                            .first_column = args.first_column};
   const cudaStream_t handle = device::cuda_stream(stream).handle();
   with_real_type(args.logits.dtype, [&](auto* type) {
     using E = std::remove_pointer_t<decltype(type)>;

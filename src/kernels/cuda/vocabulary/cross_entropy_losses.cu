@@ -7,10 +7,10 @@
 namespace trireme::kernels::cuda {
 namespace {
 
-constexpr int threads = 256;
+constexpr int loss_threads = 256;
 constexpr int sum_threads = 1024;
 
-struct Parameters {
+struct LossParameters {
   const float* stats;
   int64_t stats_stride;
   const int32_t* labels;
@@ -23,8 +23,8 @@ struct Parameters {
   __device__ bool is_valid(int64_t t) const { return labels[t * labels_stride] >= 0; }
 };
 
-__global__ void __launch_bounds__(threads) row_losses(Parameters a) {
-  const int64_t t = static_cast<int64_t>(blockIdx.x) * threads + threadIdx.x;
+__global__ void __launch_bounds__(loss_threads) row_losses(LossParameters a) {
+  const int64_t t = static_cast<int64_t>(blockIdx.x) * loss_threads + threadIdx.x;
   if (t >= a.T) return;
   double loss = 0;
   if (a.is_valid(t)) {
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(threads) row_losses(Parameters a) {
 }
 
 // One block. Thread i takes rows i, i + 1024, ..; the threads are added as a tree.
-__global__ void __launch_bounds__(sum_threads) sum_of_losses(Parameters a) {
+__global__ void __launch_bounds__(sum_threads) sum_of_losses(LossParameters a) {
   __shared__ double losses[sum_threads];
   __shared__ int64_t tokens[sum_threads];
   const int thread = threadIdx.x;
@@ -72,16 +72,16 @@ void add_losses(Stream& stream, const CrossEntropyGradArgs& args) {
   TRIREME_CHECK(workspace && workspace.bytes() >= T * static_cast<int64_t>(sizeof(double)),
                 "cross-entropy: a workspace of {} bytes is too small for {} rows",
                 workspace.bytes(), T);
-  const Parameters a = {.stats = data<float>(args.stats),
-                        .stats_stride = args.stats.row_stride,
-                        .labels = data<int32_t>(args.labels),
-                        .labels_stride = args.labels.row_stride,
-                        .token_losses = out_rows(args.token_losses),
-                        .losses = data<double>(workspace),
-                        .sums = data<StepSums>(args.sums),
-                        .T = T};
+  const LossParameters a = {.stats = data<float>(args.stats),
+                            .stats_stride = args.stats.row_stride,
+                            .labels = data<int32_t>(args.labels),
+                            .labels_stride = args.labels.row_stride,
+                            .token_losses = out_rows(args.token_losses),
+                            .losses = data<double>(workspace),
+                            .sums = data<StepSums>(args.sums),
+                            .T = T};
   const cudaStream_t handle = device::cuda_stream(stream).handle();
-  row_losses<<<grid_of(ceil_div(T, threads)), threads, 0, handle>>>(a);
+  row_losses<<<grid_of(ceil_div(T, loss_threads)), loss_threads, 0, handle>>>(a);
   check_launch("cross-entropy row_losses");
   sum_of_losses<<<1, sum_threads, 0, handle>>>(a);
   check_launch("cross-entropy sum_of_losses");

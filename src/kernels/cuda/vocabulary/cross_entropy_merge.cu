@@ -6,12 +6,12 @@
 namespace trireme::kernels::cuda {
 namespace {
 
-constexpr int threads = 128;
+constexpr int row_merge_threads = 128;
 
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(row_merge_threads)
     cross_entropy_merge_kernel(const float* parts, int64_t count, float* stats,
                                int64_t stats_stride, int64_t rows) {
-  const int64_t t = static_cast<int64_t>(blockIdx.x) * threads + threadIdx.x;
+  const int64_t t = static_cast<int64_t>(blockIdx.x) * row_merge_threads + threadIdx.x;
   if (t >= rows) return;
   float highest = parts[t * 3];
   for (int64_t i = t + rows; i < count; i += rows) highest = fmaxf(highest, parts[i * 3]);
@@ -30,8 +30,9 @@ __global__ void __launch_bounds__(threads)
 
 void cross_entropy_merge(Stream& stream, const CrossEntropyMergeArgs& args) {
   const int64_t rows = args.stats.rows();
-  const auto blocks = static_cast<unsigned>(ceil_div(rows, threads));
-  cross_entropy_merge_kernel<<<blocks, threads, 0, device::cuda_stream(stream).handle()>>>(
+  const auto blocks = static_cast<unsigned>(ceil_div(rows, row_merge_threads));
+  cross_entropy_merge_kernel<<<blocks, row_merge_threads, 0,
+                               device::cuda_stream(stream).handle()>>>(
       data<float>(args.parts), args.parts.rows(), data<float>(args.stats), args.stats.row_stride,
       rows);
   check_launch("cross_entropy_merge");

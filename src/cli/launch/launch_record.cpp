@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/run/launch_record.h"
+#include "cli/launch/launch_record.h"
 
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/run/launch_watch.h"
+#include "cli/launch/launch_watch.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "cli/run/launch_output.h"
+#include "cli/launch/launch_output.h"
 #include "cli/run/stop_signals.h"
 #include "cli/shell/exit_codes.h"
 #include "comm/failure/verdict.h"

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "cli/run/launch_watch.h"
+#include "cli/launch/launch_watch.h"
 #include "config/config.h"
 
 namespace trireme::cli {

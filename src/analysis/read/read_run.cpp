@@ -7,9 +7,9 @@
 #include <fstream>
 #include <functional>
 
-#include "analysis/metric_lines.h"
+#include "analysis/read/metric_lines.h"
+#include "analysis/read/run_state.h"
 #include "analysis/run_record.h"
-#include "analysis/run_state.h"
 #include "base/error.h"
 #include "base/text/count_text.h"
 #include "obs/run_dir.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/run/launch_processes.h"
+#include "cli/launch/launch_processes.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "analysis/run_state.h"
+#include "analysis/read/run_state.h"
 
 #include <fmt/format.h>
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/run/launch_processes.h"
+#include "cli/launch/launch_processes.h"
 
 namespace trireme::cli {
 

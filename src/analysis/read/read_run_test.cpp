@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "analysis/made_run_test.h"
-#include "analysis/metric_lines.h"
+#include "analysis/read/metric_lines.h"
 #include "analysis/run_record.h"
 #include "base/error.h"
 #include "obs/clock.h"

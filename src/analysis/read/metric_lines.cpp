@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "analysis/metric_lines.h"
+#include "analysis/read/metric_lines.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/run/torchrun_error.h"
+#include "cli/launch/torchrun_error.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/run/rank_errors.h"
+#include "cli/launch/rank_errors.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "cli/run/torchrun_error.h"
+#include "cli/launch/torchrun_error.h"
 #include "cli/shell/environment.h"
 #include "cli/shell/report.h"
 #include "comm/failure/verdict.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/run/launch_output.h"
+#include "cli/launch/launch_output.h"
 
 #include <fmt/format.h>
 
