@@ -2,7 +2,8 @@
 # Sourced by test.sh, quickstart.sh, scripts/try_package.sh and the Containerfile: what Trireme is built from, by Debian package.
 build_packages=(cmake g++ ninja-build libopenblas-dev libfmt-dev libspdlog-dev nlohmann-json3-dev
                 libcli11-dev libtomlplusplus-dev libgloo-dev libxxhash-dev
-                zlib1g-dev libzstd-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev)
+                zlib1g-dev libzstd-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev
+                libjs-dygraphs)
 test_packages=(libgtest-dev)
 # What cpack needs for a Debian package.
 package_packages=(dpkg-dev file)

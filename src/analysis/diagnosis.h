@@ -53,5 +53,6 @@ struct Diagnosis {
 
 Diagnosis diagnose(const RunRecord&);
 base::Json to_json(const Diagnosis&);
+base::Json to_json(const std::vector<Finding>&);
 
 }  // namespace trireme::analysis

@@ -52,4 +52,7 @@ struct RunRecord {
 // owner's lease has expired.
 RunRecord read_run(const std::filesystem::path& folder, double now);
 
+// Returns the record with the metrics, phases and records of ranks of steps [first, last] only.
+RunRecord only_steps(RunRecord run, int64_t first, int64_t last);
+
 }  // namespace trireme::analysis

@@ -17,6 +17,8 @@ CommandSet all_commands() {
                                ckpt_reshard_verb, ckpt_export_verb, ckpt_import_verb}) {
     verbs.push_back(verb());
   }
+  verbs.push_back(diagnose_verb());
+  verbs.push_back(board_verb());
   verbs.push_back(bench_train_verb());
   verbs.push_back(bench_gpu_verb());
   verbs.push_back(bench_attention_verb());

@@ -15,6 +15,8 @@ Verb verify_verb();
 Verb eval_verb();
 Verb generate_verb();
 std::vector<Verb> data_verbs();
+Verb diagnose_verb();
+Verb board_verb();
 Verb doctor_verb();
 Verb bench_train_verb();
 Verb bench_gpu_verb();

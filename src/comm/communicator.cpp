@@ -83,6 +83,16 @@ FlightRecorder::Entry Communicator::entry_of(const Operation& operation) {
   };
 }
 
+device::StreamCall Communicator::stream_call(const Operation& operation) const {
+  return {.kind = device::StreamCall::Kind::communication,
+          .op = operation.op,
+          .of = options_.name,
+          .bytes = call_.bytes,
+          .ranks = world_ranks_,
+          .sequence = call_.sequence,
+          .peer = operation.peer >= 0 ? world_ranks_[static_cast<size_t>(operation.peer)] : -1};
+}
+
 void Communicator::perform(Stream* stream, const Operation& operation,
                            const std::function<void()>& work) {
   if (size() == 1) {
@@ -102,8 +112,8 @@ void Communicator::perform(Stream* stream, const Operation& operation,
            .deadline = deadline_after(options_.deadline_s)};
   call_.record_id = recorder_.scheduled(entry_of(operation));
   ++traffic_.calls;
-  try {
-    if (options_.debug && !operation.is_message) compare(operation);
+  const device::WaitSpan span(stream == nullptr ? nullptr : stream->waits(), wait_);
+  const auto marked_work = [&] {
     const bool is_watched = stream != nullptr && do_begin(*stream);
     if (!is_watched) mark(stream, recorder_, &FlightRecorder::started, call_.record_id);
     work();
@@ -111,6 +121,14 @@ void Communicator::perform(Stream* stream, const Operation& operation,
       do_end(*stream);
     } else {
       mark(stream, recorder_, &FlightRecorder::completed, call_.record_id);
+    }
+  };
+  try {
+    if (options_.debug && !operation.is_message) compare(operation);
+    if (stream != nullptr) {
+      stream->observed(stream_call(operation), marked_work);
+    } else {
+      marked_work();
     }
   } catch (...) {
     recorder_.failed(call_.record_id);

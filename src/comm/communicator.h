@@ -20,6 +20,7 @@
 #include "comm/failure/flight_recorder.h"
 #include "device/device.h"
 #include "device/memory.h"
+#include "device/wait_watch.h"
 #include "spec/facts/comm_cost.h"
 #include "spec/parallel/shard.h"
 
@@ -139,6 +140,9 @@ class Communicator {
 
   const Traffic& traffic() const { return traffic_; }
 
+  // The kind of wait that a call is for compute (Stream::waits()). Wait::count: of no kind.
+  void set_wait(device::Wait wait) { wait_ = wait; }
+
  protected:
   // The public call in progress, for error messages and deadlines. Work that runs later than the
   // call keeps a copy.
@@ -199,10 +203,11 @@ class Communicator {
     bool is_message = false;
     const char* reduce = "";  // "sum", "max"
   };
-  // Writes the recorder, in the order of the stream if it is not null, and calls `work`. A group of
-  // one only calls `work`.
+  // Writes the recorder, in the order of the stream if it is not null, notifies the stream's
+  // observers and calls `work`. A group of one only calls `work`.
   void perform(Stream*, const Operation&, const std::function<void()>& work);
   FlightRecorder::Entry entry_of(const Operation&);
+  device::StreamCall stream_call(const Operation&) const;  // of the call in progress
   // Debug mode: throws CommAborted on all ranks unless all have entered the same call.
   void compare(const Operation&);
   // As the virtual functions, with traffic counted; a group of one copies.
@@ -233,6 +238,7 @@ class Communicator {
   const std::vector<int> all_ranks_;  // 0, 1, ... size() - 1
   Tensor buffer_;
   Traffic traffic_;
+  device::Wait wait_ = device::Wait::count;
   Call call_;
   int64_t next_sequence_ = 0;
   std::vector<int64_t> sent_, received_;  // messages, by rank of the group

@@ -294,6 +294,14 @@ fs::path place_of(const Config& c, const std::string& folder) {
   return path.has_filename() ? path : path.parent_path();
 }
 
+void check_webhook(const Config& c, Report& report) {
+  const std::string& address = c.alerts.webhook;
+  report.demand(
+      address.empty() || address.starts_with("http://") || address.starts_with("https://"),
+      {"alerts.webhook"},
+      fmt::format("alerts.webhook = \"{}\": must begin with http:// or https://", address));
+}
+
 void check_name(const Config& c, Report& report) {
   const std::string& name = c.job.name;
   report.demand(name == as_name(name), {"job.name"},
@@ -368,6 +376,7 @@ void check_rules(const Config& config, Report& report) {
   check_schedule(config, report);
   check_recompute(config, report);
   check_name(config, report);
+  check_webhook(config, report);
   check_folders(config, report);
   check_model(config, report);
   check_lists(config, report);

@@ -24,6 +24,7 @@ struct Job {
   std::string name;         // load() fills in the last part of dump_folder, or the model's name
   std::string dump_folder;  // load() fills in runs/<name>
   std::string description;
+  std::string group;  // the experiment that the run belongs to
 };
 
 struct Model {
@@ -125,8 +126,19 @@ struct Checkpoint {
 
 struct Metrics {
   int64_t log_freq = 10;
+  int64_t ranks_freq = 20;
+  std::string hardware = "auto";
   bool enable_tensorboard = true;
   std::string save_tb_folder = "tb";
+  std::string command;
+};
+
+struct Alerts {
+  std::string command;
+  std::string webhook;
+  double max_unsaved_seconds = 7200;
+  int64_t slow_logs = 10;
+  int64_t skipped_steps = 10;
 };
 
 // load() replaces -1, logical_dp = 0 and reduce = "auto" by the solved values.
@@ -182,6 +194,7 @@ struct System {
   int64_t threads = 0;
   double peak_tflops = 0;
   std::string machine;
+  double price_per_hour = 0;
 };
 
 struct Debug {
@@ -212,6 +225,7 @@ struct Config {
   Validation validation;
   Checkpoint checkpoint;
   Metrics metrics;
+  Alerts alerts;
   Parallelism parallelism;
   Moe moe;
   Comm comm;

@@ -68,6 +68,9 @@ std::vector<Key> keys_of(Config& c) {
   k.text("dump_folder", c.job.dump_folder,
          "folder for all files of the run; empty: runs/ and the name");
   k.text("description", c.job.description, "free text, stored with the run");
+  k.text("group", c.job.group,
+         "experiment that the run belongs to: its runs are added up, and grouped in wandb and "
+         "mlflow");
 
   k.section("model");
   k.text(
@@ -206,9 +209,33 @@ std::vector<Key> keys_of(Config& c) {
 
   k.section("metrics");
   k.number("log_freq", c.metrics.log_freq, at_least(1), "steps between log lines");
+  k.number(
+      "ranks_freq", c.metrics.ranks_freq, at_least(1),
+      "steps between records of ranks.bin: times, waits and memory of every rank; on a GPU the "
+      "waits of one step in so many are measured");
+  k.choice("hardware", c.metrics.hardware, {"auto", "on", "off"},
+           "read clocks, power, temperature and activity of the rank's GPU from the driver (NVML) "
+           "once a second; auto: in runs on GPUs");
   k.boolean("enable_tensorboard", c.metrics.enable_tensorboard, "write TensorBoard events");
   k.text("save_tb_folder", c.metrics.save_tb_folder,
          "folder of TensorBoard events in job.dump_folder");
+  k.text("command", c.metrics.command,
+         "shell command that receives every line of metrics.jsonl and events.jsonl on its standard "
+         "input; it never delays the run: lines that it does not read are dropped; empty: none");
+
+  k.section("alerts");
+  k.text("command", c.alerts.command,
+         "shell command that is started for every alert, with the event as one JSON line on its "
+         "standard input; empty: none");
+  k.text("webhook", c.alerts.webhook,
+         "http:// or https:// address to which curl posts the event of every alert as JSON; empty: "
+         "none");
+  k.number("max_unsaved_seconds", c.alerts.max_unsaved_seconds, at_least(0),
+           "alert if no checkpoint has become durable for so long; 0: never");
+  k.number("slow_logs", c.alerts.slow_logs, at_least(0),
+           "alert if so many log lines in a row are slower than the prediction's band; 0: never");
+  k.number("skipped_steps", c.alerts.skipped_steps, at_least(0),
+           "alert if so many of the last 100 steps were skipped; 0: never");
 
   k.section("parallelism");
   k.number("data_parallel_replicate_degree", c.parallelism.data_parallel_replicate_degree, degree,
@@ -345,6 +372,8 @@ std::vector<Key> keys_of(Config& c) {
       "machine", c.system.machine,
       "machine file for the prediction of the step's time, a name in machines/ or a path; empty: "
       "the file that names this GPU");
+  k.number("price_per_hour", c.system.price_per_hour, at_least(0),
+           "dollars that one device costs per hour, for ledger.json; 0: that of the machine file");
 
   k.section("debug");
   k.number("seed", c.debug.seed, {.low = 0, .high = 9e15},

@@ -53,4 +53,8 @@ std::unique_ptr<Device> make_gpu(const kernels::Kernels& kernels, const GpuOptio
 // not a GPU.
 int64_t driver_used_bytes(const Device& device);
 
+// Returns the PCI bus id of the GPU, "0000:65:00.0"; empty if `device` is not a GPU or it is not
+// known.
+std::string pci_bus_id(const Device& device);
+
 }  // namespace trireme::device

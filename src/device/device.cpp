@@ -6,22 +6,36 @@
 
 namespace trireme::device {
 
+namespace {
+
+StreamCall copy_call(const char* op, int64_t bytes) {
+  return {.kind = StreamCall::Kind::copy, .op = op, .bytes = bytes};
+}
+
+}  // namespace
+
+void Stream::wait(const Event& event) {
+  if (event.state() == nullptr) return;
+  observed({.kind = StreamCall::Kind::wait, .op = "wait", .of = event.source()},
+           [&] { do_wait(event); });
+}
+
 void Stream::upload(Tensor to, std::span<const std::byte> from) {
   TRIREME_CHECK(to.is_contiguous() && to.bytes() == static_cast<int64_t>(from.size()),
                 "upload of {} bytes to a tensor of {}", from.size(), to.bytes());
-  copy(to.data, from.data(), to.bytes());
+  observed(copy_call("upload", to.bytes()), [&] { copy(to.data, from.data(), to.bytes()); });
 }
 
 void Stream::download(std::span<std::byte> to, ConstTensor from) {
   TRIREME_CHECK(from.is_contiguous() && from.bytes() == static_cast<int64_t>(to.size()),
                 "download to {} bytes from a tensor of {}", to.size(), from.bytes());
-  copy(to.data(), from.data, from.bytes());
+  observed(copy_call("download", from.bytes()), [&] { copy(to.data(), from.data, from.bytes()); });
 }
 
 void Stream::copy_bytes(Tensor to, ConstTensor from) {
   TRIREME_CHECK(to.is_contiguous() && from.is_contiguous() && to.bytes() == from.bytes(),
                 "copy of {} bytes to {}", from.bytes(), to.bytes());
-  copy(to.data, from.data, from.bytes());
+  observed(copy_call("copy", from.bytes()), [&] { copy(to.data, from.data, from.bytes()); });
 }
 
 void Stream::launch(const Graph& /*graph*/) {
@@ -29,7 +43,7 @@ void Stream::launch(const Graph& /*graph*/) {
 }
 
 void Stream::call_host(std::function<void()> /*work*/) {
-  TRIREME_CHECK(false, "stream '{}' of device '{}' cannot call the host", name_, device_.name());
+  TRIREME_CHECK(false, "stream '{}' of device '{}' cannot call the host", name(), device_.name());
 }
 
 HostBuffer Device::make_host_buffer(Mem mem, int64_t bytes, std::string_view what) {

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/call_observer.h"
 #include "device/ledger.h"
 #include "device/tensor.h"
 
@@ -27,6 +28,7 @@ class OpObserver;
 namespace trireme::device {
 
 class Device;
+class WaitWatch;
 
 // A point in a stream's queue. Copies denote the same point. A default-constructed event counts as
 // reached.
@@ -38,13 +40,17 @@ class Event {
   };
 
   Event() = default;
-  explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  // `source`: the name of the stream that has recorded it, shared with that stream.
+  explicit Event(std::shared_ptr<State> state, std::shared_ptr<const std::string> source = nullptr)
+      : state_(std::move(state)), source_(std::move(source)) {}
   State* state() const { return state_.get(); }
   // Shared, because the recorder or a waiter may be the last to need the point.
   const std::shared_ptr<State>& shared() const { return state_; }
+  std::string_view source() const { return source_ ? std::string_view(*source_) : ""; }
 
  private:
   std::shared_ptr<State> state_;
+  std::shared_ptr<const std::string> source_;  // the event may outlive the stream
 };
 
 // Work that was captured from a stream and can be launched repeatedly.
@@ -70,21 +76,28 @@ class HostBuffer {
 
 class Stream {
  public:
-  Stream(Device& device, std::string name) : device_(device), name_(std::move(name)) {}
+  Stream(Device& device, std::string name)
+      : device_(device), name_(std::make_shared<const std::string>(std::move(name))) {}
   virtual ~Stream() = default;
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
   Device& device() const { return device_; }
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return *name_; }
 
-  virtual Event record() = 0;           // the point after all work queued so far
-  virtual void wait(const Event&) = 0;  // later work on this stream starts after the event; the
-                                        // host does not wait
-  virtual void synchronize() = 0;       // the host waits until the queue is empty
+  virtual Event record() = 0;      // the point after all work queued so far
+  void wait(const Event&);         // later work on this stream starts after the event; the host
+                                   // does not wait
+  virtual void synchronize() = 0;  // the host waits until the queue is empty
+  // Has this device passed the event? The host does not wait. If work before the event failed, it
+  // throws what synchronize() throws.
+  virtual bool is_reached(const Event&) const = 0;
 
   // As record(), for seconds_between().
   virtual Event record_timed() = 0;
+  // The same in an event of record_timed() that was reached and of which there is no copy; it then
+  // denotes the new point. Allocates nothing if the event is of this device.
+  virtual void record_timed(Event& reused) { reused = record_timed(); }
   // REQUIRES: both are from record_timed() of this device and have been reached.
   virtual double seconds_between(const Event& begin, const Event& end) const = 0;
 
@@ -122,18 +135,43 @@ class Stream {
   kernels::OpObserver* observer() const { return observer_; }
   void set_observer(kernels::OpObserver* observer) { observer_ = observer; }
 
+  // Is notified when work of this stream makes compute wait (device/wait_watch.h). May be null. Not
+  // owned.
+  WaitWatch* waits() const { return waits_; }
+  void set_waits(WaitWatch* waits) { waits_ = waits; }
+
+  // Observers of calls must outlive the stream, or be removed. Several may be present.
+  void add_call_observer(CallObserver& observer) { call_observers_.push_back(&observer); }
+  void remove_call_observer(CallObserver& observer) { std::erase(call_observers_, &observer); }
+  // Calls `queue_work` between the notifications of the observers.
+  template <typename Work>
+  void observed(const StreamCall& call, const Work& queue_work) {
+    for (CallObserver* observer : call_observers_) observer->begins(*this, call);
+    queue_work();
+    for (CallObserver* observer : call_observers_) observer->ends(*this, call);
+  }
+
+ protected:
+  // Returns the event of a point in this stream.
+  Event event_at(std::shared_ptr<Event::State> state) const {
+    return Event(std::move(state), name_);
+  }
+
  private:
   friend class Range;
+  virtual void do_wait(const Event&) = 0;  // the event has a state
   virtual void copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   // Forward a range to a profiler; the names are kept here.
   virtual void range_begins(const std::string& /*name*/) {}
   virtual void range_ends() {}
 
   Device& device_;
-  std::string name_;
+  std::shared_ptr<const std::string> name_;  // shared with the stream's events
   Tensor workspace_;
   std::vector<std::string> ranges_;
   kernels::OpObserver* observer_ = nullptr;
+  WaitWatch* waits_ = nullptr;
+  std::vector<CallObserver*> call_observers_;
 };
 
 // Names the work that is queued during its lifetime, for profilers and traces. Ranges nest.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <limits>
 #include <string>
 #include <thread>
@@ -233,6 +234,25 @@ TEST(StreamTest, a_worker_that_failed_skips_later_work_and_throws_every_time) {
   EXPECT_EQ(done, 2);
 }
 
+TEST(StreamTest, an_event_is_reached_when_the_work_before_it_is_done) {
+  CpuDevice device(no_kernels(), options(StreamMode::worker_threads));
+  const auto stream = device.make_stream("a");
+  EXPECT_TRUE(stream->is_reached({}));
+  std::promise<void> go;
+  stream->call_host([ready = go.get_future().share()] { ready.wait(); });
+  const Event event = stream->record();
+  EXPECT_FALSE(stream->is_reached(event));
+  go.set_value();
+  stream->synchronize();
+  EXPECT_TRUE(stream->is_reached(event));
+  // The result of work that was skipped must not be read.
+  stream->call_host([] { throw base::IoError("broken"); });
+  const Event after = stream->record();
+  EXPECT_THROW(stream->synchronize(), base::IoError);
+  EXPECT_THROW(stream->is_reached(after), base::IoError);
+  EXPECT_TRUE(stream->is_reached(event));
+}
+
 TEST(StreamTest, inline_work_throws_at_the_call_and_the_stream_still_works) {
   CpuDevice device(no_kernels(), options(StreamMode::inline_calls));
   const auto stream = device.make_stream("s");
@@ -308,6 +328,48 @@ TEST_F(HostMemoryTest, a_group_of_version_1_limits_it) {
 }
 
 TEST_F(HostMemoryTest, of_this_machine_is_not_zero) { EXPECT_GT(host_memory_available(), 0); }
+
+class CallLog final : public CallObserver {
+ public:
+  void begins(Stream& stream, const StreamCall& call) override { add("begins", stream, call); }
+  void ends(Stream& stream, const StreamCall& call) override { add("ends", stream, call); }
+  std::vector<std::string> lines;
+
+ private:
+  void add(const char* what, Stream& stream, const StreamCall& call) {
+    lines.push_back(fmt::format("{} {} {} of '{}', {} bytes", stream.name(), what, call.op, call.of,
+                                call.bytes));
+  }
+};
+
+TEST(CallObserverTest, is_notified_of_waits_and_copies_until_it_is_removed) {
+  CpuDevice device(no_kernels(), options(StreamMode::worker_threads));
+  const auto first = device.make_stream("first"), second = device.make_stream("second");
+  const Buffer memory(device, Mem::staging, 256, "memory");
+  const Tensor tensor = view_of(memory.data(), {{8}, base::DType::u8});
+  const std::vector<std::byte> bytes(8);
+  CallLog log;
+  second->add_call_observer(log);
+  second->wait(first->record());
+  second->wait({});  // has been reached: nothing is queued
+  second->upload(tensor, bytes);
+  first->upload(tensor, bytes);
+  second->remove_call_observer(log);
+  second->upload(tensor, bytes);
+  first->synchronize();
+  second->synchronize();
+  EXPECT_EQ(log.lines,
+            (std::vector<std::string>{
+                "second begins wait of 'first', 0 bytes", "second ends wait of 'first', 0 bytes",
+                "second begins upload of '', 8 bytes", "second ends upload of '', 8 bytes"}));
+}
+
+TEST(CallObserverTest, an_event_keeps_the_name_of_a_stream_that_is_gone) {
+  CpuDevice device(no_kernels(), options(StreamMode::inline_calls));
+  const Event event = device.make_stream("gone")->record_timed();
+  EXPECT_EQ(event.source(), "gone");
+  EXPECT_EQ(Event{}.source(), "");
+}
 
 }  // namespace
 }  // namespace trireme::device

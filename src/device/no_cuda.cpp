@@ -22,4 +22,6 @@ std::unique_ptr<Device> make_gpu(const kernels::Kernels& /*kernels*/,
 
 int64_t driver_used_bytes(const Device& /*device*/) { return 0; }
 
+std::string pci_bus_id(const Device& /*device*/) { return ""; }
+
 }  // namespace trireme::device

@@ -63,6 +63,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
       plan_(checked(model, plan, backend)),
       options_(options),
       compute_(device.make_stream("compute")),
+      times_(std::make_unique<StepTimer>(*compute_)),
       groups_(std::make_unique<DataGroups>(plan_, mesh, device, *compute_)),
       tensor_(std::make_unique<TensorGroup>(plan_, mesh, *compute_)),
       context_(std::make_unique<ContextGroup>(plan_, mesh, device, *compute_)),
@@ -71,6 +72,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
       arenas_(std::make_unique<Arenas>(device, predicted_memory())),
       model_(model),
       vocab_(std::get<spec::HeadSpec>(model.layers.back()).vocab) {
+  watch_streams();
   if (const base::TensorSpec workspace = spec::stream_workspace_spec(backend);
       workspace.shape.ndim() > 0) {
     compute_->set_workspace(arenas_->scratch.take(workspace));
@@ -95,17 +97,22 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
         arenas_->staging.take(spec::token_losses_spec(spec::local_shape_of(plan_))));
   }
   if (plan_.keeps_losses) sink_.step_losses = token_losses_;
-  sink_.sums = arenas_->optim.take({{spec::step_sums_bytes}, base::DType::u8});
-  state_ = arenas_->optim.take({{spec::step_state_bytes}, base::DType::u8});
+  const spec::StepMemory step_memory = spec::step_memory(plan_);
+  record_ = arenas_->optim.take(step_memory.record);
+  squares_ = arenas_->optim.take(step_memory.squares);
+  device_signals_ = arenas_->optim.take(step_memory.signals);
+  sink_.sums = record_.slice_rows(0, spec::step_sums_bytes);
+  state_ = device_signals_.slice_rows(0, spec::step_state_bytes);
   if (groups_->closes_with_peers()) {
-    all_sums_ = arenas_->comm.take(
-        {{spec::closing_ranks(plan_.mesh), spec::step_sums_bytes}, base::DType::u8});
+    all_records_ =
+        arenas_->comm.take({{spec::closing_ranks(plan_.mesh), record_.bytes()}, base::DType::u8});
   }
   if (const base::TensorSpec reports = spec::context_reports(plan_); reports.shape.ndim() > 0) {
     reports_ = arenas_->comm.take(reports);
   }
-  ops::fill(*compute_, {.d = sink_.sums});
-  ops::fill(*compute_, {.d = state_});
+  for (const device::Tensor& zeroed : {record_, squares_, device_signals_}) {
+    ops::fill(*compute_, {.d = zeroed});
+  }
   if (plan_.optimizer.kind == spec::OptimizerKind::muon && !plan_.inference) {
     muon_ = std::make_unique<MuonUpdate>(MuonUpdate::Parts{.plan = plan_,
                                                            .groups = *groups_,
@@ -113,10 +120,12 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
                                                            .buckets = *buckets_,
                                                            .state = *train_state_,
                                                            .scratch = arenas_->scratch,
-                                                           .step_state = state_},
+                                                           .step_state = state_,
+                                                           .changes = wide_sum(plan_.layers())},
                                          options.muon, options.adamw.weight_decay);
   }
   if (!plan_.inference) {
+    signals_ = std::make_unique<SignalRing>(device, plan_.layers(), spec::data_ranks(plan_.mesh));
     routers_ =
         std::make_unique<RouterUpdate>(model_, plan_, pipe_->rank(), *train_state_, *compute_);
   }
@@ -131,6 +140,18 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
                                                              .state = *train_state_,
                                                              .step_state = state_});
   access_->init_weights(options.seed);
+}
+
+void Engine::watch_streams() {
+  // Work of other streams makes compute wait where it runs: at events, or, if the stream runs
+  // inline, in the call.
+  for (device::Stream* stream :
+       {compute_.get(), &groups_->stream(), context_->side(), experts_->side()}) {
+    if (stream == nullptr) continue;
+    if (stream == compute_.get() || stream->host_calls() == device::Stream::HostCalls::immediate) {
+      stream->set_waits(&times_->watch());
+    }
+  }
 }
 
 void Engine::make_stages(const spec::Backend& backend) {
@@ -194,6 +215,16 @@ const spec::MemoryTable& Engine::predicted_memory() const {
   return plan_.predicted.memory[static_cast<size_t>(pipe_->rank())];
 }
 
+std::vector<device::Stream*> Engine::streams() {
+  std::vector<device::Stream*> all = {compute_.get()};
+  if (groups_->has_peers()) all.push_back(&groups_->stream());
+  if (context_->side() != nullptr) all.push_back(context_->side());
+  if (experts_->side() != nullptr) all.push_back(experts_->side());
+  for (device::Stream* channel : pipe_->streams()) all.push_back(channel);
+  all.push_back(&inputs_->stream());
+  return all;
+}
+
 Engine::~Engine() = default;
 
 Engine::Drain::~Drain() {
@@ -234,10 +265,12 @@ void Engine::step(MicrobatchSource& source, double learning_rate) {
   }
   if (is_replayed && graph_) {
     compute_->launch(*graph_);
+    signals_->push(*compute_, device_signals_);
   } else {
     run_microbatches();
     apply(learning_rate);
   }
+  times_->end();
   ++steps_;
   device_.ledger().freeze();
 }
@@ -258,15 +291,16 @@ void Engine::apply(double learning_rate) {
   buckets_->flush_updates();  // deferred ones use the previous learning rate
   set_learning_rate(learning_rate);
   close_step();
+  signals_->push(*compute_, device_signals_);
 }
 
 void Engine::take_batches(MicrobatchSource& source) {
   TRIREME_CHECK(!plan_.inference, "a training step under an inference plan");
   inputs_->load(source, plan_.schedule.microbatches);
+  times_->begin();
   inputs_->take(*compute_, plan_.schedule.microbatches);
-  inputs_->take_samples(*compute_,
-                        device::view_of(sink_.sums.data + offsetof(kernels::StepSums, samples),
-                                        spec::sample_hash_spec()));
+  inputs_->take_counts(*compute_, record_.slice_rows(offsetof(kernels::StepSums, samples),
+                                                     spec::batch_counts_bytes));
 }
 
 void Engine::set_learning_rate(double learning_rate) {
@@ -284,17 +318,19 @@ void Engine::run_microbatches() {
 void Engine::close_step() {
   const device::Range range(*compute_, "optimizer");
   // Each element of the gradient is counted by the rank that has reduced it.
-  for (const Bucket& bucket : *buckets_) {
+  for (int b = 0; b < buckets_->size(); ++b) {
+    const Bucket& bucket = (*buckets_)[b];
     const spec::Range& held = bucket.reduced();
     for (const spec::Range& part :
          spec::counted_along_tp(bucket.layout(), held, groups_->coord())) {
       ops::sum_squares(*compute_, {.x = bucket.reduced_grads().slice_rows(part.begin - held.begin,
                                                                           part.end - part.begin),
-                                   .sums = sink_.sums});
+                                   .squares = wide_sum(buckets_->key(b).layer)});
     }
   }
   routers_->count_overflow(sink_.sums);
-  if (groups_->closes_with_peers()) merge_sums();
+  ops::add_layers(*compute_, {.squares = squares_, .record = record_});
+  merge_records();
   train_state_->reduce_own();
   ops::step_control(*compute_, {.sums = sink_.sums,
                                 .state = state_,
@@ -317,31 +353,58 @@ void Engine::close_step() {
 }
 
 void Engine::update(int bucket) {
-  compute_->wait(std::exchange(held_, {}));
+  device::wait_for(*compute_, std::exchange(held_, {}), Wait::save);
   if (muon_) muon_->update(bucket);
   // AdamW updates the elements of which there are moments: all, or those that are in no matrix.
   const Bucket& b = (*buckets_)[bucket];
   const device::Tensor m = train_state_->tensor(bucket, spec::first_moment_state);
   if (m.elements() == 0) return;
   const int64_t first = b.own_params().elements() - m.elements();
+  // The change of a weight is counted by the rank that has reduced its gradient.
+  std::vector<spec::Range> counted =
+      spec::counted_along_tp(b.layout(), b.reduced(), groups_->coord());
+  for (spec::Range& range : counted) {
+    range.begin -= b.updated().begin + first;
+    range.end -= b.updated().begin + first;
+  }
   optim::adamw(*compute_,
                {.weights = train_state_->weights(bucket).slice(first, m.elements()),
                 .m = m,
                 .v = train_state_->tensor(bucket, spec::second_moment_state),
                 .grad = b.own_grads().slice_rows(first, m.elements()),
                 .decayed = std::clamp<int64_t>(b.layout().decayed - b.updated().begin - first, 0,
-                                               m.elements())},
+                                               m.elements()),
+                .changes = wide_sum(plan_.layers()),
+                .counted = counted},
                options_.adamw, state_);
 }
 
-void Engine::merge_sums() {
-  groups_->after_compute();
-  groups_->gather_step_sums(all_sums_, sink_.sums);
-  groups_->before_compute();
-  ops::merge_sums(*compute_, {.parts = all_sums_,
-                              .sums = sink_.sums,
-                              .copies = tensor_->ranks() * plan_.mesh[spec::Axis::pp],
-                              .slices = plan_.mesh[spec::Axis::cp]});
+device::Tensor Engine::wide_sum(int64_t index) const {
+  return squares_.slice_rows(index, 1).reshape({spec::wide_sum_bytes});
+}
+
+void Engine::merge_records() {
+  const int64_t copies = tensor_->ranks() * plan_.mesh[spec::Axis::pp];
+  const int64_t slices = plan_.mesh[spec::Axis::cp];
+  device::Tensor records = record_.reshape({1, record_.bytes()});
+  if (groups_->closes_with_peers()) {
+    records = all_records_;
+    groups_->after_compute();
+    groups_->gather_records(all_records_, record_);
+    groups_->before_compute(Wait::closing);
+    ops::merge_sums(
+        *compute_, {.parts = all_records_, .sums = sink_.sums, .copies = copies, .slices = slices});
+  }
+  ops::merge_records(*compute_, {.parts = records,
+                                 .totals = device_signals_.slice_rows(
+                                     state_.bytes(), device_signals_.bytes() - state_.bytes()),
+                                 .copies = copies,
+                                 .slices = slices});
+}
+
+std::vector<StepSignals> Engine::drain_signals() {
+  compute_->synchronize();
+  return signals_->take(*compute_);
 }
 
 StepReport Engine::report() {
@@ -415,15 +478,21 @@ EvalReport Engine::gather_report(std::span<float> token_losses) {
 }
 
 std::optional<double> Engine::transfer_seconds() {
-  if (!context_->times().is_on()) return std::nullopt;
+  if (context_->ranks() == 1) return std::nullopt;
   compute_->synchronize();
-  return context_->times().seconds(*compute_);
+  return times_->last_wait(Wait::cp);
 }
 
 std::optional<double> Engine::row_transfer_seconds() {
-  if (!experts_->times().is_on()) return std::nullopt;
+  if (experts_->side() == nullptr) return std::nullopt;
   compute_->synchronize();
-  return experts_->times().seconds(*compute_);
+  return times_->last_wait(Wait::ep);
+}
+
+int64_t Engine::attention_pairs() const {
+  int64_t pairs = 0;
+  for (int m = 0; m < plan_.schedule.microbatches; ++m) pairs += inputs_->own_pairs(m);
+  return pairs;
 }
 
 double Engine::pairs_max_over_mean() const {
@@ -479,6 +548,7 @@ std::vector<float> Engine::logits(MicrobatchSource& source, int64_t token) {
 }
 
 void Engine::run_forward(MicrobatchSource& source) {
+  times_->interrupt();
   inputs_->load(source, 1);
   inputs_->take(*compute_, 1);
   executor_->evaluate(*compute_, *inputs_, sink_);

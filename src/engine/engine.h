@@ -29,8 +29,10 @@
 #include "engine/step/executor.h"
 #include "engine/step/input.h"
 #include "engine/step/pipe.h"
+#include "engine/step/signal_ring.h"
 #include "engine/step/stage.h"
 #include "engine/step/stash_pools.h"
+#include "engine/step/step_times.h"
 #include "kernels/args.h"
 #include "kernels/step_state.h"
 #include "optim/adamw.h"
@@ -100,6 +102,13 @@ class Engine {
 
   // Waits for the device and returns the results of the last apply().
   StepReport report();
+  // Returns, in order, the signals of the steps that the device has completed since the last call
+  // of this function or of drain_signals(). Does not wait. All ranks have the same. Signals of the
+  // last SignalRing::slots steps are kept: call it as often, or older ones are dropped. REQUIRES: a
+  // training plan.
+  std::vector<StepSignals> take_signals() { return signals_->take(*compute_); }
+  // Waits for the device and returns those of all steps since the last call.
+  std::vector<StepSignals> drain_signals();
 
   // Returns the loss of one micro-batch, without gradients; waits for the device. `token_losses`,
   // if not empty, receives the loss of every token (zero if its label is negative).
@@ -141,19 +150,27 @@ class Engine {
   // The prediction for this rank; the plan has those of all pp ranks.
   const spec::MemoryTable& predicted_memory() const;
   device::Stream& compute() { return *compute_; }
+  // Returns all streams on which steps queue work, compute first.
+  std::vector<device::Stream*> streams();
   // Records the times of the actions of all later steps, which then run uncaptured. Null: stops.
   void watch_actions(ActionTimes*);
-  // ---- context parallelism
-  // Measures in all later steps how long compute waits for transfers along cp, and for rows along
-  // ep.
-  void watch_transfers(bool on) {
-    context_->times().set_on(on && context_->ranks() > 1);
-    experts_->times().set_on(on && experts_->side() != nullptr);
-  }
-  // Returns these seconds of the last step, on this rank; none if they were not measured. Waits for
-  // the device.
+  // ---- times. Begin and end of every step are measured, unless watch_times(false) was called; its
+  // waits after watch_waits(true).
+  void watch_times(bool on) { times_->set_on(on); }
+  void watch_waits(bool on) { times_->measure_waits(on); }
+  // Returns the times of the steps that the device has completed since the last call. Does not
+  // wait.
+  StepTimes take_times() { return times_->take(); }
+  // The time from here to the next step belongs to no step.
+  void interrupt_times() { times_->interrupt(); }
+  // Returns how long compute of this rank waited in the last step for transfers along cp, and along
+  // ep; none if that was not measured, or if there are no others along that axis. Waits for the
+  // device.
   std::optional<double> transfer_seconds();
-  std::optional<double> row_transfer_seconds();  // the same for rows along ep
+  std::optional<double> row_transfer_seconds();
+  // Returns what this rank computes in the last step's attention: (query, key) pairs, of one head.
+  int64_t attention_pairs() const;
+  // ---- context parallelism
   // Returns the (query, key) pairs of the group along cp with the most of them in each micro-batch
   // of the last step, relative to the mean; 1 if each rank has some heads of all rows.
   double pairs_max_over_mean() const;
@@ -174,6 +191,7 @@ class Engine {
 
  private:
   struct Arenas;
+  void watch_streams();
   void make_stages(const spec::Backend&);
   device::Tensor make_rope_table();
   // By bucket: its gradients if they lie in the stash, otherwise empty.
@@ -182,7 +200,9 @@ class Engine {
   void set_learning_rate(double);
   void run_microbatches();
   void close_step();
-  void merge_sums();
+  void merge_records();
+  // Returns a part of squares_: of a layer of the model, or of the updates, which is the last.
+  device::Tensor wide_sum(int64_t index) const;
   void update(int bucket);
   void run_forward(MicrobatchSource&);
   // Adds up the sums of all ranks along cp, and collects the losses of all rows.
@@ -192,6 +212,7 @@ class Engine {
   spec::Plan plan_;
   EngineOptions options_;
   std::unique_ptr<device::Stream> compute_;
+  std::unique_ptr<StepTimer> times_;
   std::unique_ptr<DataGroups> groups_;
   std::unique_ptr<TensorGroup> tensor_;
   std::unique_ptr<ContextGroup> context_;
@@ -207,10 +228,13 @@ class Engine {
   std::unique_ptr<TrainState> train_state_;
   std::unique_ptr<RouterUpdate> routers_;  // null: an inference plan
   std::unique_ptr<MuonUpdate> muon_;  // null: the plan has another optimizer, or is for inference
-  nn::StepSink sink_;
-  device::Tensor all_sums_;                   // one kernels::StepSums per rank
-  device::Tensor reports_;                    // spec::context_reports()
-  device::Tensor state_;                      // one kernels::StepState
+  nn::StepSink sink_;                 // its sums are those of record_
+  device::Tensor record_, squares_;   // spec::StepMemory
+  device::Tensor device_signals_;     // spec::StepMemory::signals
+  device::Tensor all_records_;        // one for each rank
+  device::Tensor reports_;            // spec::context_reports()
+  device::Tensor state_;              // one kernels::StepState, in device_signals_
+  std::unique_ptr<SignalRing> signals_;       // null: an inference plan
   std::vector<device::Tensor> token_losses_;  // [T] f32; one, or one for each micro-batch
   std::unique_ptr<device::Arena> logits_arena_;
   spec::ModelSpec model_;

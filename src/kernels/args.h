@@ -348,11 +348,17 @@ struct InitNormalArgs {
   float std_dev = 0;
 };
 
-// sums.squares += sum of x^2: fp64 within blocks of WideSum::block_elements, fixed point across
-// blocks.
+// squares += sum of x^2: fp64 within blocks of WideSum::block_elements, fixed point across blocks.
 struct SumSquaresArgs {
-  ConstTensor x;  // one dimension, gradient type
-  Tensor sums;    // one StepSums
+  ConstTensor x;   // one dimension, gradient type
+  Tensor squares;  // one WideSum
+};
+
+// Completes the record of this rank (spec::step_record_bytes): adds the squares of all layers to
+// its StepSums, without rounding; writes them as f64, and those of the updates; sets them to zero.
+struct AddLayersArgs {
+  Tensor squares;  // [layers + 1, sizeof(WideSum)] u8; the last one is of the updates
+  Tensor record;
 };
 
 // sums = parts[0] + parts[1] + ..., in this order: merges the sums of several ranks.
@@ -362,8 +368,18 @@ struct SumSquaresArgs {
 // have none). `slices` such groups have different tokens of the same samples: samples are counted
 // from the first rank of them, and `unlike` counts the ranks whose samples differ from the first's.
 struct MergeSumsArgs {
-  ConstTensor parts;  // [n, sizeof(StepSums)] u8; n divides by copies * slices
+  ConstTensor parts;  // [n, bytes] u8, each begins with a StepSums; n divides by copies * slices
   Tensor sums;        // one StepSums, overwritten; may not be one of the parts
+  int64_t copies = 1;
+  int64_t slices = 1;
+};
+
+// Merges the records of several ranks, in the order and with the groups of merge_sums, to totals
+// (spec::step_totals_bytes): tokens of the first rank of each data rank; all squares of updates;
+// loss and tokens of each data rank, which are `slices` groups; all squares of each layer.
+struct MergeRecordsArgs {
+  ConstTensor parts;  // [n, spec::step_record_bytes(layers)] u8
+  Tensor totals;      // overwritten
   int64_t copies = 1;
   int64_t slices = 1;
 };
@@ -392,6 +408,14 @@ struct StepControlArgs {
       0.98F;  // of the running mean and variance (which start at the first applied norm)
 };
 
+// Where an op that updates weights adds the squares of their changes: of the elements [begin, end),
+// so that each weight is counted by one of the ranks that update it. A change is the difference of
+// the fp32 weights. The order of the sum within an op is not specified, but fixed.
+struct ChangeSquares {
+  Tensor sum = {};             // one WideSum; absent: none is added
+  int64_t begin = 0, end = 0;  // adamw: multiples of WideSum::block_elements, or the last element
+};
+
 // One pass of AdamW with decoupled decay. With t = state.applied, g = grad * state.grad_scale:
 //   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
 //   p -= lr * (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + weight_decay * p).
@@ -404,6 +428,7 @@ struct AdamwArgs {
   ConstTensor grad;
   ConstTensor state;  // one StepState
   float beta1 = 0.9F, beta2 = 0.95F, eps = 1e-8F, weight_decay = 0.1F;
+  ChangeSquares changes = {};
 };
 
 // ---- Muon: momentum, then Newton-Schulz on whole matrices (optim/newton_schulz.h), then the
@@ -419,10 +444,10 @@ struct MomentumArgs {
   bool nesterov = true;
 };
 
-// d /= max(n, eps), where n is the root of sums.squares. If that sum is not finite, d becomes zero.
+// d /= max(n, eps), where n is the root of `squares`. If that sum is not finite, d becomes zero.
 struct NormalizeArgs {
-  Tensor d;          // one dimension, f32
-  ConstTensor sums;  // one StepSums
+  Tensor d;             // one dimension, f32
+  ConstTensor squares;  // one WideSum
   float eps = 1e-7F;
 };
 
@@ -434,6 +459,7 @@ struct MuonArgs {
   ConstTensor direction;  // f32
   ConstTensor state;      // one StepState
   float factor = 1, weight_decay = 0.1F;
+  ChangeSquares changes = {};
 };
 
 }  // namespace trireme::kernels

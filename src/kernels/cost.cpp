@@ -226,8 +226,17 @@ OpCost cost_of(const SumSquaresArgs& a) {
   return streaming(OpKind::sum_squares, a.x, traffic({a.x}));
 }
 
+OpCost cost_of(const AddLayersArgs& a) {
+  return streaming(OpKind::add_layers, a.squares, traffic({a.squares, a.squares, a.record}));
+}
+
 OpCost cost_of(const MergeSumsArgs& a) {
-  return streaming(OpKind::merge_sums, a.parts, traffic({a.parts, a.sums}));
+  return streaming(OpKind::merge_sums, a.parts,
+                   a.parts.rows() * a.sums.bytes() + traffic({a.sums}));
+}
+
+OpCost cost_of(const MergeRecordsArgs& a) {
+  return streaming(OpKind::merge_records, a.parts, traffic({a.parts, a.totals}));
 }
 
 OpCost cost_of(const StepControlArgs& a) {

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "kernels/op_checks.h"
+#include "kernels/step_records.h"
 #include "kernels/step_state.h"
 
 namespace trireme::kernels::ops {
@@ -488,17 +489,46 @@ void init_normal(Stream& stream, const InitNormalArgs& a) {
 void sum_squares(Stream& stream, const SumSquaresArgs& a) {
   is_real("sum_squares", "x", a.x);
   has("sum_squares", "x", a.x, {a.x.elements()});
-  holds<StepSums>("sum_squares", "sums", a.sums);
+  holds<WideSum>("sum_squares", "squares", a.squares);
   send(stream, &Kernels::sum_squares, a);
 }
 
+void add_layers(Stream& stream, const AddLayersArgs& a) {
+  const char* op = "add_layers";
+  has(op, "squares", a.squares, {a.squares.rows(), spec::wide_sum_bytes}, DType::u8);
+  has(op, "record", a.record, {spec::step_record_bytes(a.squares.rows() - 1)}, DType::u8);
+  TRIREME_CHECK(a.squares.is_contiguous(), "{}: squares with gaps", op);
+  send(stream, &Kernels::add_layers, a);
+}
+
+namespace {
+
+// Records of ranks, or anything else that begins with StepSums.
+void are_parts(const char* op, const ConstTensor& parts, int64_t copies, int64_t slices) {
+  has(op, "parts", parts, {parts.rows(), parts.cols()}, DType::u8);
+  TRIREME_CHECK(parts.is_contiguous(), "{}: parts with gaps", op);
+  TRIREME_CHECK(parts.cols() >= spec::step_sums_bytes && parts.cols() % alignof(StepSums) == 0,
+                "{}: parts of {} bytes", op, parts.cols());
+  TRIREME_CHECK(copies >= 1 && slices >= 1 && parts.rows() % (copies * slices) == 0,
+                "{}: {} parts, {} copies, {} slices", op, parts.rows(), copies, slices);
+}
+
+}  // namespace
+
 void merge_sums(Stream& stream, const MergeSumsArgs& a) {
-  has("merge_sums", "parts", a.parts, {a.parts.rows(), spec::step_sums_bytes}, DType::u8);
-  TRIREME_CHECK(a.parts.is_contiguous(), "merge_sums: parts with gaps");
-  TRIREME_CHECK(a.copies >= 1 && a.slices >= 1 && a.parts.rows() % (a.copies * a.slices) == 0,
-                "merge_sums: {} parts, {} copies, {} slices", a.parts.rows(), a.copies, a.slices);
+  are_parts("merge_sums", a.parts, a.copies, a.slices);
   holds<StepSums>("merge_sums", "sums", a.sums);
   send(stream, &Kernels::merge_sums, a);
+}
+
+void merge_records(Stream& stream, const MergeRecordsArgs& a) {
+  const char* op = "merge_records";
+  are_parts(op, a.parts, a.copies, a.slices);
+  const int64_t layers = layers_of_record(a.parts.cols());
+  has(op, "parts", a.parts, {a.parts.rows(), spec::step_record_bytes(layers)}, DType::u8);
+  const int64_t data_ranks = a.parts.rows() / (a.copies * a.slices);
+  has(op, "totals", a.totals, {spec::step_totals_bytes(layers, data_ranks)}, DType::u8);
+  send(stream, &Kernels::merge_records, a);
 }
 
 void step_control(Stream& stream, const StepControlArgs& a) {
@@ -522,6 +552,14 @@ void are_weights(const char* op, const Tensor& param, const Tensor& master) {
   }
 }
 
+void are_changes(const char* op, const ChangeSquares& changes, int64_t elements) {
+  if (!changes.sum) return;
+  holds<WideSum>(op, "changes", changes.sum);
+  TRIREME_CHECK(0 <= changes.begin && changes.begin <= changes.end && changes.end <= elements,
+                "{}: changes of the elements {} to {} of {}", op, changes.begin, changes.end,
+                elements);
+}
+
 }  // namespace
 
 void adamw(Stream& stream, const AdamwArgs& a) {
@@ -533,6 +571,11 @@ void adamw(Stream& stream, const AdamwArgs& a) {
   is_real(op, "grad", a.grad);
   has(op, "grad", a.grad, flat);
   holds<StepState>(op, "state", a.state);
+  are_changes(op, a.changes, a.param.elements());
+  for (const int64_t border : {a.changes.begin, a.changes.end}) {
+    TRIREME_CHECK(border % WideSum::block_elements == 0 || border == a.param.elements(),
+                  "{}: changes from or to element {}", op, border);
+  }
   send(stream, &Kernels::adamw, a);
 }
 
@@ -549,7 +592,7 @@ void momentum(Stream& stream, const MomentumArgs& a) {
 
 void normalize(Stream& stream, const NormalizeArgs& a) {
   has("normalize", "d", a.d, {a.d.elements()}, DType::f32);
-  holds<StepSums>("normalize", "sums", a.sums);
+  holds<WideSum>("normalize", "squares", a.squares);
   send(stream, &Kernels::normalize, a);
 }
 
@@ -557,6 +600,7 @@ void muon(Stream& stream, const MuonArgs& a) {
   are_weights("muon", a.param, a.master);
   has("muon", "direction", a.direction, {a.param.elements()}, DType::f32);
   holds<StepState>("muon", "state", a.state);
+  are_changes("muon", a.changes, a.param.elements());
   send(stream, &Kernels::muon, a);
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bodies of the ops step_control and merge_sums, shared by all back ends: they are scalar, and
-// their decisions must not differ. So no contraction is left to the compiler: a product that is
-// added is either exact or an explicit fma, and square roots and quotients are correctly rounded
-// everywhere.
+// The body of the op step_control, shared by all back ends: it is scalar, and its decisions must
+// not differ. So no contraction is left to the compiler: a product that is added is either exact or
+// an explicit fma, and square roots and quotients are correctly rounded everywhere.
 #pragma once
 
 #include <cmath>
@@ -13,25 +12,6 @@
 #include "kernels/wide_sum.h"
 
 namespace trireme::kernels {
-
-// The body of merge_sums.
-constexpr StepSums merged(const StepSums* parts, int64_t count, int64_t copies, int64_t slices) {
-  StepSums sums = {};
-  for (int64_t first = 0; first < count; first += copies) {
-    int64_t counted = first;
-    while (counted + 1 < first + copies && parts[counted].tokens == 0) ++counted;
-    sums.loss += parts[counted].loss;
-    sums.tokens += parts[counted].tokens;
-    const int64_t sample = first - first % (copies * slices);
-    if (first == sample) sums.samples += parts[first].samples;
-    for (int64_t i = first; i < first + copies; ++i) {
-      add_part(sums.squares, parts[i].squares);
-      sums.overflow += parts[i].overflow;
-      sums.unlike += parts[i].unlike + (parts[i].samples != parts[sample].samples ? 1 : 0);
-    }
-  }
-  return sums;
-}
 
 // The body of step_control: applies the rule stated at StepControlArgs; `args.sums` and
 // `args.state` are not read. A skipped step has scale and limit 0; a step without valid tokens has

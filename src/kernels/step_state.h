@@ -3,6 +3,7 @@
 // waits for the host.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "spec/facts/op_shapes.h"
@@ -29,9 +30,22 @@ struct StepSums {
   double loss;       // sum over valid tokens, in nats
   int64_t tokens;    // with a label that counts
   WideSum squares;   // of the gradient of the summed loss
-  uint64_t samples;  // sum, modulo 2^64, of hashes of the ids of the samples processed
   int64_t unlike;    // ranks whose samples differ from those of the ranks that should share them
   int64_t overflow;  // pairs of tokens and experts that exceeded a row budget (router_overflow)
+  uint64_t samples;  // sum, modulo 2^64, of hashes of the ids of the samples processed
+};
+
+// What else a rank counts in a step. In its record they follow StepSums, so that one copy writes
+// `samples` and both tokens (engine/step/input.h).
+struct StepCounts {
+  int64_t masked, padding;  // tokens without a label: in a document, and in none
+  double update_squares;    // of the change of the weights since the step before was closed
+};
+
+// Loss and tokens of one data rank.
+struct DataLoss {
+  double loss;
+  int64_t tokens;
 };
 
 struct StepState {
@@ -61,7 +75,13 @@ struct StepState {
   double row_norm, row_mean;
 };
 
+static_assert(sizeof(WideSum) == spec::wide_sum_bytes);
 static_assert(sizeof(StepSums) == spec::step_sums_bytes);
+static_assert(offsetof(StepSums, samples) + sizeof(uint64_t) == sizeof(StepSums));
+static_assert(sizeof(StepCounts) == spec::step_counts_bytes);
+static_assert(spec::batch_counts_bytes ==
+              sizeof(StepSums::samples) + offsetof(StepCounts, update_squares));
+static_assert(sizeof(DataLoss) == spec::data_loss_bytes);
 static_assert(sizeof(StepState) == spec::step_state_bytes);
 
 }  // namespace trireme::kernels

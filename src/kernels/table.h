@@ -40,7 +40,9 @@ struct Kernels {
   void (*accumulate)(Stream&, const AccumulateArgs&);
   void (*init_normal)(Stream&, const InitNormalArgs&);
   void (*sum_squares)(Stream&, const SumSquaresArgs&);
+  void (*add_layers)(Stream&, const AddLayersArgs&);
   void (*merge_sums)(Stream&, const MergeSumsArgs&);
+  void (*merge_records)(Stream&, const MergeRecordsArgs&);
   void (*step_control)(Stream&, const StepControlArgs&);
   void (*adamw)(Stream&, const AdamwArgs&);
   void (*momentum)(Stream&, const MomentumArgs&);

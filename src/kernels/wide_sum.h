@@ -82,6 +82,13 @@ constexpr void add_part(WideSum& sum, WideSum part) {
   sum.not_finite += part.not_finite + (is_held ? 0 : 1);
 }
 
+// Adds the limbs of `part` without carrying. REQUIRES: both together are of at most 2^31 block
+// sums.
+constexpr void add_limbs(WideSum& sum, const WideSum& part) {
+  for (int i = 0; i < WideSum::limbs; ++i) sum.limb[i] += part.limb[i];
+  sum.not_finite += part.not_finite;
+}
+
 // The value, or infinity if any block sum was not finite. Depends on the value only, not on the
 // position of carries.
 constexpr double to_double(WideSum sum) {

@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 #include "kernels/ops.h"
-#include "kernels/step_control.h"
+#include "kernels/step_records.h"
 #include "kernels/tests/op_test.h"
 #include "kernels/wide_sum.h"
 
@@ -21,7 +21,12 @@ bool equal(WideSum a, WideSum b) {
   return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
-WideSum& squares_at(const Tensor& sums) { return reinterpret_cast<StepSums*>(sums.data)->squares; }
+WideSum& squares_at(const Tensor& sum) { return *reinterpret_cast<WideSum*>(sum.data); }
+
+// Merges the sums of ranks, each with its own samples.
+StepSums merged_of(const std::vector<StepSums>& parts, int64_t ranks) {
+  return merged(Records{reinterpret_cast<const std::byte*>(parts.data()), sizeof(StepSums), ranks});
+}
 
 TEST(WideSumTest, one_number_is_returned_exactly) {
   for (const double value : {0.0, 1.0, 1.0 / 3, 12345.678, 0x1p-128, 0x1.8p-127, 0x1p-76,
@@ -85,7 +90,7 @@ TEST(WideSumTest, full_limbs_of_many_ranks_add_up_exactly) {
   for (int limb = 0; limb + 1 < WideSum::limbs; ++limb) {
     std::vector<StepSums> parts(ranks, StepSums{});
     for (StepSums& part : parts) part.squares.limb[limb] = full;
-    const WideSum sum = merged(parts.data(), ranks, 1, 1).squares;
+    const WideSum sum = merged_of(parts, ranks).squares;
     // 2^10 ranks times 2^62 units: a power of two, which fp64 represents exactly.
     EXPECT_EQ(to_double(sum), std::ldexp(1.0, 10 + 62 + 32 * limb - 128)) << limb;
     EXPECT_EQ(sum.not_finite, 0);
@@ -94,7 +99,7 @@ TEST(WideSumTest, full_limbs_of_many_ranks_add_up_exactly) {
   std::vector<StepSums> parts(ranks, StepSums{});
   for (StepSums& part : parts) part.squares.limb[0] = full;
   parts[7].squares.limb[0] += 1;
-  WideSum sum = merged(parts.data(), ranks, 1, 1).squares;
+  WideSum sum = merged_of(parts, ranks).squares;
   normalise(sum);
   EXPECT_EQ(sum.limb[0], 1);
   EXPECT_EQ(sum.limb[2], 1 << (10 + 62 - 64));
@@ -103,17 +108,15 @@ TEST(WideSumTest, full_limbs_of_many_ranks_add_up_exactly) {
 TEST(WideSumTest, a_total_beyond_the_highest_limb_is_not_finite) {
   std::vector<StepSums> parts(3, StepSums{});
   for (StepSums& part : parts) part.squares.limb[WideSum::limbs - 1] = int64_t{1} << 61;
-  EXPECT_LT(to_double(merged(parts.data(), 1, 1, 1).squares),
-            std::numeric_limits<double>::infinity());
-  EXPECT_EQ(to_double(merged(parts.data(), 3, 1, 1).squares),
-            std::numeric_limits<double>::infinity());
+  EXPECT_LT(to_double(merged_of(parts, 1).squares), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(to_double(merged_of(parts, 3).squares), std::numeric_limits<double>::infinity());
 }
 
 void sum_squares(int64_t elements, const Make& make, Operands& operands, Stream& stream) {
   const Tensor x = operands.input({elements}, make);
-  StepSums earlier = {};
-  earlier.squares.limb[4] = 7;
-  ops::sum_squares(stream, {.x = x, .sums = operands.sums(earlier)});
+  WideSum earlier = {};
+  earlier.limb[4] = 7;
+  ops::sum_squares(stream, {.x = x, .squares = operands.squares(earlier)});
 }
 
 std::vector<Case> cases() {
@@ -137,9 +140,9 @@ std::vector<Case> large_cases() {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       const auto run = [=](Operands& operands, Stream& stream) {
         const Tensor x = operands.input({elements + 1}, {.dtype = dtype, .size = 1e-3F});
-        const Tensor sums = operands.sums();
-        ops::sum_squares(stream, {.x = x.slice_rows(0, elements), .sums = sums});
-        ops::sum_squares(stream, {.x = x.slice_rows(1, elements), .sums = sums});
+        const Tensor sums = operands.squares();
+        ops::sum_squares(stream, {.x = x.slice_rows(0, elements), .squares = sums});
+        ops::sum_squares(stream, {.x = x.slice_rows(1, elements), .squares = sums});
       };
       list.push_back({std::to_string(elements) + " elements", run});
     }
@@ -156,7 +159,7 @@ TEST(SumSquaresTest, cuda_has_the_bits_of_the_reference) {
       if (i == 130) return std::numeric_limits<double>::infinity();
       return i == 300 || i == 301 ? 2e19 : 1.0;
     });
-    ops::sum_squares(stream, {.x = x, .sums = operands.sums()});
+    ops::sum_squares(stream, {.x = x, .squares = operands.squares()});
   };
   expect_cuda_agrees({{"not finite", with_infinity}});
 }
@@ -170,8 +173,8 @@ TEST(SumSquaresTest, bits_do_not_depend_on_threads) {
 TEST(SumSquaresTest, is_the_sum_of_squares) {
   for_each_table([](Stream& stream) {
     Operands operands(4);
-    const Tensor x = operands.input({5000}), sums = operands.sums();
-    ops::sum_squares(stream, {.x = x, .sums = sums});
+    const Tensor x = operands.input({5000}), sums = operands.squares();
+    ops::sum_squares(stream, {.x = x, .squares = sums});
     double expected = 0;
     for (const double value : values_of(x)) expected += value * value;
     EXPECT_NEAR(to_double(squares_at(sums)), expected, 1e-12 * expected);  // fp64 sums of 5000
@@ -183,11 +186,11 @@ TEST(SumSquaresTest, a_cut_at_a_multiple_of_the_block_changes_no_bit) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       Operands operands(5);
       const Tensor x = operands.input({3001}, {.dtype = dtype, .size = 1e-3F});
-      const Tensor whole = operands.sums(), cut = operands.sums();
-      ops::sum_squares(stream, {.x = x, .sums = whole});
+      const Tensor whole = operands.squares(), cut = operands.squares();
+      ops::sum_squares(stream, {.x = x, .squares = whole});
       for (int64_t at = 0; at < 3001; at += 5 * WideSum::block_elements) {
         const int64_t count = std::min(int64_t{5 * WideSum::block_elements}, 3001 - at);
-        ops::sum_squares(stream, {.x = x.slice_rows(at, count), .sums = cut});
+        ops::sum_squares(stream, {.x = x.slice_rows(at, count), .squares = cut});
       }
       EXPECT_TRUE(equal(squares_at(whole), squares_at(cut)));
     }
@@ -203,8 +206,8 @@ TEST(SumSquaresTest, blocks_that_are_not_finite_are_counted) {
       if (i == 300 || i == 301) return 2e19;  // squares above 2^127
       return 1.0;
     });
-    const Tensor sums = operands.sums();
-    ops::sum_squares(stream, {.x = x, .sums = sums});
+    const Tensor sums = operands.squares();
+    ops::sum_squares(stream, {.x = x, .squares = sums});
     EXPECT_EQ(squares_at(sums).not_finite, 3);
   });
 }

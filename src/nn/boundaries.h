@@ -2,41 +2,10 @@
 // The communication of a layer with other ranks, by axis of the mesh.
 #pragma once
 
-#include <utility>
-#include <vector>
-
+#include "device/wait_watch.h"
 #include "nn/boundary.h"
 
 namespace trireme::nn {
-
-// How long compute waits for transfers along cp, or makes them itself, while it is switched on.
-class TransferTimes {
- public:
-  // Switching it on forgets the times before.
-  void set_on(bool on) {
-    if (on) spans_.clear();
-    is_on_ = on;
-  }
-  bool is_on() const { return is_on_; }
-  // Calls `work`, which queues a wait or a transfer on `compute`.
-  template <typename Work>
-  void during(device::Stream& compute, Work work) {
-    if (!is_on_) return work();
-    const device::Event begin = compute.record_timed();
-    work();
-    spans_.emplace_back(begin, compute.record_timed());
-  }
-  // REQUIRES: the stream has completed its work.
-  double seconds(device::Stream& compute) const {
-    double sum = 0;
-    for (const auto& [begin, end] : spans_) sum += compute.seconds_between(begin, end);
-    return sum;
-  }
-
- private:
-  bool is_on_ = false;
-  std::vector<std::pair<device::Event, device::Event>> spans_;
-};
 
 // Ranks along cp, which have other rows of the same sequences: `ulysses` are the adjacent ranks of
 // a group (spec::ContextSplit), `groups` the ranks at the same place in all groups. Null: one rank.
@@ -45,24 +14,20 @@ struct ContextBoundary {
   comm::Communicator* ulysses = nullptr;
   comm::Communicator* groups = nullptr;
   device::Stream* side = nullptr;
-  TransferTimes* times = nullptr;  // null: one rank
 
   // Starts transfer(), a call of `groups` on the side stream, after all work queued on compute.
   // Returns when it will be complete.
   template <typename Transfer>
   device::Event start(Pass& pass, Transfer transfer) const {
-    // Streams that run inline make the transfer here.
-    times->during(pass.stream, [&] {
-      side->wait(pass.stream.record());
-      transfer();
-    });
+    side->wait(pass.stream.record());
+    transfer();
     return side->record();
   }
   void wait(Pass& pass, const device::Event& arrived) const {
-    times->during(pass.stream, [&] { pass.stream.wait(arrived); });
+    device::wait_for(pass.stream, arrived, device::Wait::cp);
   }
   void all_to_all(Pass& pass, Tensor out, ConstTensor in) const {
-    times->during(pass.stream, [&] { ulysses->all_to_all(pass.stream, out, in); });
+    ulysses->all_to_all(pass.stream, out, in);
   }
 };
 
@@ -78,7 +43,6 @@ struct ExpertBoundary {
   // The same ranks as `ep`, for rows, which travel on `side`, beside compute. Null: on compute.
   comm::Communicator* rows = nullptr;
   device::Stream* side = nullptr;
-  TransferTimes* times = nullptr;
 
   // Exchanges blocks of rows with the ranks along ep, after all work queued on compute.
   void start(Pass& pass, Tensor out, ConstTensor in) const {
@@ -86,17 +50,14 @@ struct ExpertBoundary {
       ep->all_to_all(pass.stream, out, in);
       return;
     }
-    // Streams that run inline make the transfer here.
-    times->during(pass.stream, [&] {
-      side->wait(pass.stream.record());
-      rows->all_to_all(*side, out, in);
-    });
+    side->wait(pass.stream.record());
+    rows->all_to_all(*side, out, in);
     *pass.arrival = side->record();
   }
   // Compute that is queued from here on reads what start() exchanged.
   void wait(Pass& pass) const {
     if (side == nullptr || pass.arrival == nullptr) return;
-    times->during(pass.stream, [&] { pass.stream.wait(*pass.arrival); });
+    device::wait_for(pass.stream, *pass.arrival, device::Wait::ep);
   }
 
   int rank() const { return ep == nullptr ? 0 : ep->rank(); }

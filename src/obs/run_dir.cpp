@@ -42,7 +42,11 @@ void remove_logs(const path& directory) {
   for (int attempt = 1; std::filesystem::remove(directory / fmt::format("run-{}.json", attempt));) {
     ++attempt;
   }
-  std::filesystem::remove(directory / RunDir::metrics_name);
+  for (const char* name : {RunDir::metrics_name, "events.jsonl", "phases.jsonl", "ledger.json",
+                           "prediction.json", "layers.bin", "ranks.bin", "collectives.json",
+                           "pipeline.json"}) {
+    std::filesystem::remove(directory / name);
+  }
   const path events = directory / RunDir::events_name;
   if (!std::filesystem::is_directory(events)) return;
   for (const auto& entry : std::filesystem::directory_iterator(events)) {

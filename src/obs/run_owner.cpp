@@ -111,10 +111,7 @@ std::string holder_text(const fs::path& folder, const OwnerRecord& record) {
   std::string who = fmt::format("process {} on {}", record.process, record.host);
   if (record.machine == machine_id()) {
     const auto state = process_state(record.process);
-    if (!state || state->start != record.process_start || state->state == 'Z' ||
-        state->state == 'X') {
-      return "";
-    }
+    if (!state || !is_holder_alive(record).value_or(false)) return "";
     if (state->state == 'T' || state->state == 't') who += ", which is stopped (SIGSTOP)";
     return who;
   }
@@ -192,6 +189,13 @@ std::vector<fs::path> missing_folders(const fs::path& folder) {
 }
 
 }  // namespace
+
+std::optional<bool> is_holder_alive(const OwnerRecord& record) {
+  if (record.machine != machine_id()) return {};
+  const auto state = process_state(record.process);
+  return state && state->start == record.process_start && state->state != 'Z' &&
+         state->state != 'X';
+}
 
 std::optional<OwnerRecord> read_owner(const fs::path& folder) {
   const fs::path path = folder / RunOwner::record_name;

@@ -44,6 +44,9 @@ struct OwnerRecord {
 };
 // Returns none if the folder has no owner.json; throws IoError if it is damaged.
 std::optional<OwnerRecord> read_owner(const std::filesystem::path& folder);
+// Returns whether the process that holds a folder exists. Returns nothing if the record was written
+// on another machine, where only the age of the lease tells. Changes no file.
+std::optional<bool> is_holder_alive(const OwnerRecord& record);
 
 class RunOwner {
  public:

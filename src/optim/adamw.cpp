@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/adamw.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "kernels/ops.h"
 
@@ -16,6 +18,13 @@ void adamw(device::Stream& stream, const AdamwShard& shard, const AdamwOptions& 
     if (begin == end) return;
     const int64_t count = end - begin;
     const ShardWeights weights = shard.weights.slice(begin, count);
+    kernels::ChangeSquares changes;
+    for (const spec::Range& range : shard.counted) {
+      const int64_t from = std::max(range.begin, begin), to = std::min(range.end, end);
+      if (from >= to) continue;
+      TRIREME_CHECK(!changes.sum, "adamw: two counted ranges in [{}, {})", begin, end);
+      changes = {shard.changes, from - begin, to - begin};
+    }
     kernels::ops::adamw(stream, {.param = weights.param,
                                  .master = weights.master,
                                  .m = shard.m.slice_rows(begin, count),
@@ -25,7 +34,8 @@ void adamw(device::Stream& stream, const AdamwShard& shard, const AdamwOptions& 
                                  .beta1 = options.beta1,
                                  .beta2 = options.beta2,
                                  .eps = options.eps,
-                                 .weight_decay = weight_decay});
+                                 .weight_decay = weight_decay,
+                                 .changes = changes});
   };
   update(0, shard.decayed, options.weight_decay);
   update(shard.decayed, elements, 0);

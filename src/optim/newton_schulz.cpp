@@ -24,9 +24,9 @@ Tensor newton_schulz(device::Stream& stream, const NewtonSchulzMemory& memory, i
   const auto view = [](const Tensor& flat, int64_t r, int64_t c) {
     return flat.slice_rows(0, r * c).reshape({r, c});
   };
-  ops::fill(stream, {.d = memory.sums});
-  ops::sum_squares(stream, {.x = memory.x.slice_rows(0, rows * cols), .sums = memory.sums});
-  ops::normalize(stream, {.d = memory.x.slice_rows(0, rows * cols), .sums = memory.sums});
+  ops::fill(stream, {.d = memory.squares});
+  ops::sum_squares(stream, {.x = memory.x.slice_rows(0, rows * cols), .squares = memory.squares});
+  ops::normalize(stream, {.d = memory.x.slice_rows(0, rows * cols), .squares = memory.squares});
   Tensor x = view(memory.x, rows, cols), next = view(memory.next, rows, cols);
   const Tensor a = view(memory.a, side, side), b = view(memory.b, side, side);
   for (int i = 0; i < steps; ++i) {

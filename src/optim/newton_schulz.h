@@ -27,7 +27,7 @@ struct MuonOptions {
 struct NewtonSchulzMemory {
   device::Tensor x, next;  // [rows * cols] f32
   device::Tensor a, b;     // [s * s] f32
-  device::Tensor sums;     // one kernels::StepSums
+  device::Tensor squares;  // one kernels::WideSum
 };
 
 // Replaces the matrix in memory.x ([rows, cols], row-major) by its direction, which is returned as

@@ -68,7 +68,7 @@ class NewtonSchulzTest : public testing::Test {
     const auto take = [&](int64_t count) { return arena.take({{count}, base::DType::f32}); };
     const NewtonSchulzMemory memory{take(rows * cols), take(rows * cols), take(side * side),
                                     take(side * side),
-                                    arena.take({{spec::step_sums_bytes}, base::DType::u8})};
+                                    arena.take({{spec::wide_sum_bytes}, base::DType::u8})};
     auto* x = reinterpret_cast<float*>(memory.x.data);
     std::copy(matrix.begin(), matrix.end(), x);
     const auto stream = device_.make_stream("test");

@@ -29,6 +29,8 @@ enum class Op : uint8_t {
   SyncTied,     // sum the accumulators of tied weights
 };
 
+std::string_view name_of(Op);  // "F", "SendY"
+
 constexpr bool is_send(Op op) { return op == Op::SendY || op == Op::SendDx; }
 constexpr bool is_receive(Op op) { return op == Op::RecvX || op == Op::RecvDy; }
 

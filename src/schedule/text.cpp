@@ -58,10 +58,14 @@ bool is_compute(Op op) { return op == Op::F || op == Op::B || op == Op::W || op 
 
 }  // namespace
 
+std::string_view name_of(Op op) {
+  const auto index = static_cast<size_t>(op);
+  TRIREME_CHECK(index < names.size(), "operation {}", index);
+  return names[index];
+}
+
 std::string to_text(const Action& action) {
-  const auto op = static_cast<size_t>(action.op);
-  TRIREME_CHECK(op < names.size(), "operation {}", op);
-  std::string text = fmt::format("{}{}", action.stage, names[op]);
+  std::string text = fmt::format("{}{}", action.stage, name_of(action.op));
   if (has_microbatch(action.op)) text += fmt::format("{}", action.microbatch);
   if (is_send(action.op)) text += fmt::format(">{}", action.peer);
   if (is_receive(action.op)) text += fmt::format("<{}", action.peer);

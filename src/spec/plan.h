@@ -88,6 +88,7 @@ struct Plan {
   Workload workload() const {
     return {seq_len, layout.global_batch(), document_mask, inference, keeps_losses};
   }
+  int64_t layers() const { return static_cast<int64_t>(recompute.size()); }  // of the model
   int stages() const { return static_cast<int>(first_layer_of_stage.size()); }
 };
 

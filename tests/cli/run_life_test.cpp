@@ -162,7 +162,8 @@ TEST(RunLife, attempts_are_recorded_and_nothing_is_overwritten) {
     steps.emplace_back(line.at("attempt"), line.at("step"));
     EXPECT_FALSE(line.contains("loss_metrics/global_max_loss"));
   }
-  EXPECT_EQ(steps, (std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {1, 4}, {2, 3}, {2, 6}}));
+  EXPECT_EQ(steps, (std::vector<std::pair<int64_t, int64_t>>{
+                       {1, 1}, {1, 2}, {1, 3}, {1, 4}, {2, 3}, {2, 4}, {2, 5}, {2, 6}}));
 }
 
 TEST(RunLife, a_finished_run_has_nothing_to_do) {

@@ -153,6 +153,9 @@ const std::vector<Known> known_commands = {
      How::here,
      "trireme train configs/kjv.toml --activation_checkpoint.ffn_rows=128 --training.steps=2 "
      "--lr_scheduler.warmup_steps=1 --job.dump_folder=runs/tiles"},
+    {"trireme diagnose runs/kjv", How::here},
+    {"trireme diagnose runs/kjv --steps 100:400", How::here},
+    {"trireme diagnose runs/kjv --json", How::here},
     {"trireme eval runs/kjv", How::here},
     {"trireme eval runs/kjv --limit 100", How::here, "trireme eval runs/kjv --limit 3"},
     {"trireme eval runs/kjv/weights/final --data runs/kjv-data/kjv --seq 256", How::here},

@@ -84,12 +84,10 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
   SilentGroup other_rows(row_ranks, flight), step(row_ranks * shape.mesh[spec::Axis::dp], flight);
   device::NullDevice device(kernels::null_kernels());
   const auto stream = device.make_stream("compute"), side = device.make_stream("side");
-  nn::TransferTimes times;
   const auto layer = nn::make_layer(
       model.layers[static_cast<size_t>(index)], shape, backend,
       {{ranks > 1 ? &group : nullptr, shape.sequence_parallel},
-       {split.ulysses > 1 ? &ulysses : nullptr, split.groups > 1 ? &groups : nullptr, side.get(),
-        &times},
+       {split.ulysses > 1 ? &ulysses : nullptr, split.groups > 1 ? &groups : nullptr, side.get()},
        {ep.size() > 1 ? &ep : nullptr, etp.size() > 1 ? &etp : nullptr,
         other_rows.size() > 1 ? &other_rows : nullptr, step.size() > 1 ? &step : nullptr}});
 

@@ -102,6 +102,45 @@ TEST_F(StepTest, weights_after_five_steps_of_muon) {
   }
 }
 
+// Six steps, all but the first from a captured graph, in fp32 so that both devices agree closely.
+TEST_F(StepTest, signals_are_those_of_the_cpu) {
+  for (const auto optimizer : {spec::OptimizerKind::adamw, spec::OptimizerKind::muon}) {
+    Trial trial{.dims = tiny_llama(), .microbatches = 2, .optimizer = optimizer};
+    trial.engine.adamw.eps = 1e-4F;
+    DeviceRig cpu(Where::cpu, trial), gpu(Where::gpu, trial);
+    std::vector<engine::StepSignals> found, expected;
+    for (int i = 0; i < 6; ++i) {
+      cpu.train(1, 1e-3);
+      gpu.train(1, 1e-3);
+      for (engine::StepSignals& step : gpu.engine->take_signals()) found.push_back(step);
+    }
+    for (engine::StepSignals& step : gpu.engine->drain_signals()) found.push_back(step);
+    expected = cpu.engine->drain_signals();
+    EXPECT_TRUE(gpu.engine->is_captured());
+    ASSERT_EQ(found.size(), expected.size());
+    const auto expect_near = [](double a, double b) { EXPECT_NEAR(a, b, 1e-3 * std::abs(b)); };
+    for (size_t i = 0; i < found.size(); ++i) {
+      SCOPED_TRACE(i);
+      const engine::StepSignals &a = found[i], &b = expected[i];
+      EXPECT_EQ(a.index, static_cast<int64_t>(i));
+      EXPECT_EQ(a.tokens, b.tokens);
+      EXPECT_EQ(a.masked, b.masked);
+      EXPECT_EQ(a.padding, 0);
+      EXPECT_EQ(a.was_clipped, b.was_clipped);
+      EXPECT_EQ(a.loss_min, a.mean_loss);
+      EXPECT_EQ(a.loss_max, a.mean_loss);
+      expect_near(a.mean_loss, b.mean_loss);
+      expect_near(a.grad_norm, b.grad_norm);
+      expect_near(a.update_norm, b.update_norm);
+      ASSERT_EQ(a.layer_grad_norms.size(), b.layer_grad_norms.size());
+      for (size_t layer = 0; layer < a.layer_grad_norms.size(); ++layer) {
+        expect_near(a.layer_grad_norms[layer], b.layer_grad_norms[layer]);
+      }
+    }
+    EXPECT_EQ(found.back().mean_loss, gpu.engine->report().mean_loss);
+  }
+}
+
 TEST_F(StepTest, evaluation_and_logits) {
   for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_qwen3(), medium_llama()}) {
     for (const bool is_bf16 : {false, true}) {

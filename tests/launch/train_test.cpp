@@ -6,13 +6,16 @@
 
 #include <csignal>
 #include <fstream>
+#include <map>
 #include <memory>
+#include <set>
 #include <thread>
 
 #include "comm/gloo.h"
 #include "comm/store/store_server.h"
 #include "comm/store/store_wire.h"
 #include "tests/cli/program.h"
+#include "tests/cli/trace/trace_reader.h"
 
 namespace trireme::tests {
 namespace {
@@ -57,6 +60,28 @@ TEST_F(LaunchTrain, processes_threads_and_one_rank_give_the_same_bits) {
     EXPECT_TRUE(scratch_.read(final_weights) == one) << layout[0];
     EXPECT_NE(processes.err.find("rank 0 of 4"), std::string::npos) << processes.err;
     EXPECT_NE(processes.err.find("over Gloo"), std::string::npos) << processes.err;
+  }
+}
+
+TEST_F(LaunchTrain, a_trace_of_processes_is_one_file_with_all_ranks) {
+  const Words layout = {"--parallelism.data_parallel_shard_degree=2", "--parallelism.zero_stage=3",
+                        "--trace-steps", "2:3"};
+  const Outcome outcome = run(joined({"launch", "-n", "2"}, joined(eight_samples, layout)));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const ReadTrace trace = read_trace(scratch_.read("run/trace_steps_2-3.json"));
+  EXPECT_EQ(trace.ranks,
+            (std::map<int, std::string>{{0, "rank 0 (zero 0)"}, {1, "rank 1 (zero 1)"}}));
+  expect_complete_communication(trace);
+  std::map<int, std::set<std::string>> ops;
+  for (const ReadSlice& slice : trace.of_category("communication")) {
+    ops[slice.rank].insert(slice.name);
+  }
+  for (const int rank : {0, 1}) {
+    EXPECT_TRUE(ops[rank].contains("all_gather") && ops[rank].contains("reduce_scatter")) << rank;
+  }
+  for (const base::Json& clock : trace.other_data.at("clocks")) {
+    EXPECT_EQ(clock.at("method"), "host clock");
+    EXPECT_GE(clock.at("error_us"), 0);
   }
 }
 

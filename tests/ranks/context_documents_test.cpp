@@ -154,8 +154,8 @@ class AttentionRank {
       side_ = device_.make_stream("cp");
       groups_->set_buffer(arena_.take({{1 << 16}, base::DType::u8}));
     }
-    core_ = nn::make_attention_core(block_, shape_, {},
-                                    {ulysses_.get(), groups_.get(), side_.get(), &times_});
+    core_ =
+        nn::make_attention_core(block_, shape_, {}, {ulysses_.get(), groups_.get(), side_.get()});
     const spec::Facts facts =
         spec::facts(model_, 1, shape_, recipe_, spec::Recompute::none, spec::Backend{});
     for (const spec::Slot& slot : facts.stash) {
@@ -226,7 +226,6 @@ class AttentionRank {
   spec::BlockSpec block_;
   spec::Recipe recipe_ = spec::recipe_of(spec::Precision::fp32);
   engine::InputStaging inputs_;
-  nn::TransferTimes times_;
   std::unique_ptr<comm::Communicator> ulysses_, groups_;
   std::unique_ptr<device::Stream> side_;
   std::unique_ptr<const nn::AttentionCore> core_;

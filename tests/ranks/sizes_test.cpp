@@ -32,8 +32,11 @@ constexpr int64_t two_rank_elements = model_elements + 128;
 constexpr int64_t tp_rank_elements =
     table_elements / 2 + 2 * (matrix_elements / 2 + 2 * 128) + (128 + table_elements / 2);
 
-// Loss sums and step state, each padded to 256 bytes.
-constexpr int64_t step_state_bytes = 2 * 256;
+// What ranks gather at the end of a step: 17 sums and counts, and the squares of four layers.
+constexpr int64_t record_bytes = 17 * 8 + 4 * 8;
+// A record; fixed-point sums of 72 bytes of four layers and of the updates; the state of the step
+// and the totals of all ranks. Each is padded to a multiple of 256 bytes.
+constexpr int64_t step_state_bytes = 256 + 512 + 256;
 
 Layout small_llama() {
   Layout layout;
@@ -163,15 +166,15 @@ TEST(SizesTest, comm_buffers_hold_the_largest_layer) {
       EXPECT_EQ(m.comm, bytes);
     });
   };
-  constexpr int64_t step_sums = 256;  // of two ranks, 104 bytes each, padded
+  constexpr int64_t records = 512;  // of two ranks, record_bytes each, padded
   // Half a block from each of two ranks, on its way into a sum.
   constexpr int64_t received = f32_bytes * block_elements;
   expect(small_llama(), 0);
-  expect(zero_over_two(1), received + step_sums);
+  expect(zero_over_two(1), received + records);
   // And whole gradients of two blocks; and under ZeRO-3 whole parameters of two.
-  expect(zero_over_two(2), received + step_sums + f32_bytes * 2 * block_elements);
-  expect(zero_over_two(3), received + step_sums + f32_bytes * 4 * block_elements);
-  expect(tp_of_two(), f32_bytes * stream_elements + step_sums);
+  expect(zero_over_two(2), received + records + f32_bytes * 2 * block_elements);
+  expect(zero_over_two(3), received + records + f32_bytes * 4 * block_elements);
+  expect(tp_of_two(), f32_bytes * stream_elements + records);
 }
 
 TEST(SizesTest, zero_sends_half_of_each_gradient_and_of_each_parameter) {
@@ -181,7 +184,7 @@ TEST(SizesTest, zero_sends_half_of_each_gradient_and_of_each_parameter) {
       EXPECT_EQ(sent.reduce_grads, reductions * half);
       EXPECT_EQ(sent.gather_params, gathers * half);
       EXPECT_EQ(sent.gather_grads, 0);
-      EXPECT_EQ(sent.step_sums, spec::step_sums_bytes);
+      EXPECT_EQ(sent.step_sums, record_bytes);
     });
   };
   expect(1, 1, 1);

@@ -71,6 +71,16 @@ Problems check_machine_paths(const SourceFile& file);
 Problems check_outside_files(const SourceFile& file);  // names files that a clone does not have
 Problems check_open_ends(const SourceFile& file);      // work left over, without an issue number
 
+// ---- pages of the board
+// ----------------------------------------------------------------------------
+
+// No markup from text, no inline handlers or styles, no addresses elsewhere; imports and exports
+// in the form that can be joined into one script.
+Problems check_page(const SourceFile& file);
+// Names at the top level of modules are unique over all modules.
+Problems check_page_names(const Files& files);
+Problems check_page_size(const Files& files, size_t max_bytes);
+
 // ---- words and sizes
 // -------------------------------------------------------------------------------
 

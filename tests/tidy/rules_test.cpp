@@ -271,5 +271,35 @@ TEST(TidyRules, open_ends_without_an_issue_are_found) {
   }
 }
 
+SourceFile page(const std::string& text) { return {"src/board/assets/planted.js", text}; }
+
+TEST(TidyRules, markup_from_text_and_foreign_addresses_in_pages_are_found) {
+  for (const char* bad :
+       {"node.innerHTML = name;", "x.outerHTML += y;", "p.insertAdjacentHTML('a', b)",
+        "document.write(x)", "new DOMParser()", "eval(text)", "new Function('a')",
+        "setTimeout('run()', 1)", "<p onclick=\"run()\">", "<p style='color:red'>",
+        "node.setAttribute('style', x)", "href = 'javascript:x'", "fetch('https://a.example')",
+        "import x from './x.js';", "import {a as b} from './x.js';", "import './x.js';",
+        "export default 1;", "export {a};"}) {
+    EXPECT_EQ(check_page(page(bad)).size(), 1U) << bad;
+  }
+  for (const char* good :
+       {"node.textContent = name;", "import {a, bC_d} from './x_y.js';", "export function f() {",
+        "export async function f() {", "'http://www.w3.org/2000/svg'", "evaluate(x)",
+        "node.style.width = '1px';", "setTimeout(() => run(), 1)"}) {
+    EXPECT_TRUE(check_page(page(good)).empty()) << good;
+  }
+  EXPECT_TRUE(check_page(source("x.innerHTML = y;")).empty());
+}
+
+TEST(TidyRules, names_that_two_modules_declare_are_found) {
+  const SourceFile a{"src/board/assets/a.js", "const size = 1;\nfunction f() {\n  let x = 1;\n}\n"};
+  const SourceFile b{"src/board/assets/b.js", "export const size = 2;\n  let x = 1;\n"};
+  EXPECT_EQ(check_page_names({a, b}).size(), 1U);
+  EXPECT_TRUE(check_page_names({a}).empty());
+  EXPECT_EQ(check_page_size({a, b}, 20).size(), 1U);
+  EXPECT_TRUE(check_page_size({a, b}, 2000).empty());
+}
+
 }  // namespace
 }  // namespace trireme::tidy

@@ -115,6 +115,12 @@ TEST(Tidy, every_file_has_a_licence) {
 }
 TEST(Tidy, open_ends_have_an_issue) { expect_in_each("src/", check_open_ends); }
 
+TEST(Tidy, pages_show_text_as_text_and_load_nothing_elsewhere) {
+  expect_in_each("src/board/assets/", check_page);
+}
+TEST(Tidy, modules_of_pages_can_be_joined) { expect_none(check_page_names(tree())); }
+TEST(Tidy, pages_are_small) { expect_none(check_page_size(tree(), 165'000)); }
+
 // Files whose words are this project's: not planted text, and not the history of changes, which
 // names what was renamed.
 Files worded() {

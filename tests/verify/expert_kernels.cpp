@@ -140,7 +140,8 @@ const Kernels& pairs_counted_twice() {
       if (!a.stats) return;
       later(s, [a] {
         const auto experts = static_cast<size_t>(a.rule.experts);
-        for (float& count : values_of<float>(a.stats).first(experts)) count *= 2;
+        const std::span<float> counts = values_of<float>(a.stats).first(experts);
+        for (float& count : counts) count *= 2;
       });
     };
   });
@@ -152,7 +153,8 @@ const Kernels& chosen_again() {
     k.router_forward = [](Stream& s, const RouterForwardArgs& a) {
       if (a.is_chosen) {
         later(s, [a] {
-          for (int32_t& choice : values_of<int32_t>(a.choice)) {
+          const std::span<int32_t> choices = values_of<int32_t>(a.choice);
+          for (int32_t& choice : choices) {
             choice = static_cast<int32_t>((choice + 1) % a.rule.experts);
           }
         });

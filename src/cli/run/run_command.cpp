@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "cli/run/rank_errors.h"
+#include "cli/launch/rank_errors.h"
 #include "cli/shell/args.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/report.h"

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text/json.h"
-#include "cli/run/rank_errors.h"
+#include "cli/launch/rank_errors.h"
 #include "cli/run/resume_options.h"
 #include "cli/run/step_prediction_text.h"
 #include "cli/run/stop_signals.h"
@@ -18,9 +18,11 @@
 #include "cli/shell/environment.h"
 #include "cli/shell/progress.h"
 #include "cli/verbs.h"
+#include "cli/watch/short_findings.h"
 #include "comm/world/rank_env.h"
 #include "config/config.h"
 #include "config/schema.h"
+#include "obs/process_start.h"
 #include "obs/run_owner.h"
 #include "train/run/trainer.h"
 #include "train/setup/setup.h"
@@ -83,24 +85,32 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
       .cache_folder = default_cache_folder(),
       .resume = resume_of(args),
       .takes_over = args.flag("--take-over"),
-      .program = {.version = build_info().version, .commit = build_info().commit}};
+      .program = {.version = build_info().version, .commit = build_info().commit},
+      .environment = environment_words({}),
+      .machines = {.configured = machine, .folders = machine_folders()},
+      .process_start = obs::process_start_seconds()};
   const train::TrainSummary summary = train::train(config, run_mode(args), hooks, info);
   progress.finish();
   if (!is_first) return exit_code_of(summary);
   std::optional<train::StepPrediction> step;
   if (summary.attempt_steps > 0) {
-    step = train::step_prediction(config, summary, machine, machine_folders());
+    step = train::step_prediction(config, summary, hooks.machines);
   }
+  const std::vector<analysis::Finding> findings = findings_of(summary.run_folder);
+  // Causes with evidence replace those that are merely possible.
+  if (step && !findings.empty()) step->causes.clear();
   try {
     if (args.wants_json()) {
       base::Json json = summary_json(summary);
       if (step) json["step"] = to_json(*step);
+      json["findings"] = analysis::to_json(findings);
       json["name"] = config.job.name;
       if (!config.notes.empty()) json["notes"] = config.notes;
       fmt::print("{}\n", json.dump());
     } else {
       print_summary(summary, args.flag("--curve"));
       if (step) fmt::print("{}", to_text(*step));
+      fmt::print("{}", short_text(findings, summary.run_folder));
     }
   } catch (const std::system_error& error) {
     if (error.code().value() != EPIPE) throw;  // the reader has gone away: the run has not failed
@@ -168,10 +178,12 @@ Verb train_verb() {
           "Degrees of [parallelism] above 1 run as threads of this process; under `trireme\n"
           "launch`, torchrun, Slurm or MPI each process is one rank.\n"
           "--trace-steps writes to the run's folder: trace_steps_first-last.json for\n"
-          "ui.perfetto.dev, with every operation on its stream, its layer, shape and cost, and "
-          "the\n"
-          "time when the host queued it; with a pipeline also pipeline_steps_first-last.svg, with\n"
-          "the actions of all stages as measured and as simulated. Traced steps are not replayed from a captured\n"
+          "ui.perfetto.dev, with all streams of all ranks: every operation with its layer, shape\n"
+          "and cost, every collective and message, the waits between streams, and the time when\n"
+          "the host queued them; collectives.json with the time of communication by group, and\n"
+          "with a pipeline pipeline_steps_first-last.svg and pipeline.json, with the actions of "
+          "all\n"
+          "stages as measured and as simulated. Traced steps are not replayed from a captured\n"
           "graph, so they are slower if kernel launches dominate.\n\nExamples:\n"
           "  trireme train configs/kjv.toml\n"
           "  trireme train configs/kjv.toml --training.steps=300 --job.dump_folder=runs/short\n"
@@ -184,7 +196,8 @@ Verb train_verb() {
             .kind = Kind::flag,
             .help = "Print all keys of a configuration and exit"},
            {.name = "--trace-steps",
-            .help = "Steps to write a Chrome trace of, as first:last, for example 3:5"},
+            .help =
+                "Steps to write a Chrome trace of all ranks of, as first:last, for example 3:5"},
            {.name = "--resume",
             .help =
                 "auto: resume from the newest intact checkpoint in the run's folder, or start if "

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "base/token_label.h"
 #include "data/files/vocabulary.h"
 #include "data/samples/permutation.h"
 
@@ -58,7 +59,7 @@ void PackedSampler::fill_sample(int64_t position, const SampleOut& out,
   if (at == out.tokens.size()) return;
   const SampleOut padding = next_part(out.tokens.size() - at);
   std::fill(padding.tokens.begin(), padding.tokens.end(), options_.pad_token);
-  std::fill(padding.labels.begin(), padding.labels.end(), -1);
+  std::fill(padding.labels.begin(), padding.labels.end(), base::padding_label);
 }
 
 void PackedSampler::fill_piece(const PackingTable::Piece& piece, const SampleOut& out) const {

@@ -18,7 +18,7 @@ struct PackedSamplerOptions {
   // Documents do not attend to each other: positions restart at a border, and borders are reported.
   bool document_mask = true;
   int64_t vocab = 0;      // every token must be below this; 0: not checked
-  int32_t pad_token = 0;  // fills the end of a sequence; its label is -1
+  int32_t pad_token = 0;  // fills the end of a sequence; its label is base::padding_label
   // Labels that it excludes become -1; null: none. Covers the data set and outlives the sampler.
   const LossMask* loss_mask = nullptr;
 };

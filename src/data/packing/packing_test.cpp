@@ -131,7 +131,7 @@ TEST_F(PackingTest, samples_have_borders_padding_and_labels_of_their_own_documen
   fill_batch(masked, std::vector<int64_t>{0, 1}, batch);
   // Documents 0 1 2 | 3 4 | 5 6 7 8 9 | 10 .. 15 | 16
   EXPECT_TRUE(holds(batch.tokens, {0, 1, 10, 11, 12, 13, 14, 3, 5, 6, 7, 8, 99, 99}));
-  EXPECT_TRUE(holds(batch.labels, {1, 2, 11, 12, 13, 14, 15, 4, 6, 7, 8, 9, -1, -1}));
+  EXPECT_TRUE(holds(batch.labels, {1, 2, 11, 12, 13, 14, 15, 4, 6, 7, 8, 9, -2, -2}));
   EXPECT_TRUE(holds(batch.positions, {0, 1, 0, 1, 2, 3, 4, 0, 0, 1, 2, 3, 0, 1}));
   EXPECT_TRUE(holds(batch.seq_offsets, {0, 2, 7, 8, 12, 14, 14, 14, 14, 14, 14, 14, 14, 14, 14}));
 
@@ -146,7 +146,7 @@ TEST_F(PackingTest, samples_have_borders_padding_and_labels_of_their_own_documen
   const auto mask = loss_mask_in_memory(learned);
   const PackedSampler prompts(*data, table, {.is_shuffled = false, .loss_mask = mask.get()});
   fill_batch(prompts, std::vector<int64_t>{0, 1}, plain);
-  EXPECT_TRUE(holds(plain.labels, {-1, 2, -1, 12, 13, 14, 15, 4, 6, 7, 8, -1, -1, -1}));
+  EXPECT_TRUE(holds(plain.labels, {-1, 2, -1, 12, 13, 14, 15, 4, 6, 7, 8, -1, -2, -2}));
 }
 
 TEST_F(PackingTest, each_epoch_takes_every_sequence_once_in_its_own_order) {

@@ -9,7 +9,8 @@
 
 namespace trireme::data {
 
-// One sample of seq_len tokens; the label of a token is the next one, or -1 (no loss).
+// One sample of seq_len tokens; the label of a token is the next one, or one of
+// base/token_label.h (no loss).
 struct SampleOut {
   std::span<int32_t> tokens, labels, positions;  // [seq_len]
 };

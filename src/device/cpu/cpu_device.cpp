@@ -29,6 +29,17 @@ class CpuEvent final : public Event::State {
     }
     changed_.notify_all();
   }
+  // For an event that is recorded again, and that no thread waits for.
+  void clear() {
+    const std::scoped_lock lock(mutex_);
+    happened_ = false;
+    failure_ = nullptr;
+  }
+  bool is_set() {
+    const std::scoped_lock lock(mutex_);
+    if (happened_ && failure_) std::rethrow_exception(failure_);
+    return happened_;
+  }
   Clock::time_point at() {
     const std::scoped_lock lock(mutex_);
     TRIREME_CHECK(happened_, "the time of an event that has not been reached");
@@ -113,7 +124,25 @@ Event CpuStream::record_timed() {
   } else {
     push({[this, event] { event->set(failure_); }, true});
   }
-  return Event(event);
+  return event_at(event);
+}
+
+void CpuStream::record_timed(Event& reused) {
+  if (reused.state() == nullptr) {
+    reused = record_timed();
+    return;
+  }
+  CpuEvent& event = cpu_event(reused, name());
+  if (mode_ == StreamMode::inline_calls) {
+    event.set();
+    return;
+  }
+  event.clear();
+  push({[this, keep = reused, state = &event] { state->set(failure_); }, true});
+}
+
+bool CpuStream::is_reached(const Event& event) const {
+  return event.state() == nullptr || cpu_event(event, name()).is_set();
 }
 
 double CpuStream::seconds_between(const Event& begin, const Event& end) const {
@@ -126,8 +155,7 @@ Stream::HostCalls CpuStream::host_calls() const {
   return mode_ == StreamMode::inline_calls ? HostCalls::immediate : HostCalls::queued;
 }
 
-void CpuStream::wait(const Event& event) {
-  if (event.state() == nullptr) return;
+void CpuStream::do_wait(const Event& event) {
   enqueue([keep = event, state = &cpu_event(event, name())] { state->await(); });
 }
 

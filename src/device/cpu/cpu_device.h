@@ -56,9 +56,10 @@ class CpuStream final : public Stream {
   StreamMode mode() const { return mode_; }
 
   Event record() override;
-  void wait(const Event&) override;
   void synchronize() override;
+  bool is_reached(const Event&) const override;
   Event record_timed() override;
+  void record_timed(Event& reused) override;
   double seconds_between(const Event& begin, const Event& end) const override;
   HostCalls host_calls() const override;
   void call_host(std::function<void()> work) override { enqueue(std::move(work)); }
@@ -79,6 +80,7 @@ class CpuStream final : public Stream {
     bool even_if_failed;
   };
 
+  void do_wait(const Event&) override;
   void copy(std::byte* to, const std::byte* from, int64_t bytes) override;
   void push(Item item);
   void serve();

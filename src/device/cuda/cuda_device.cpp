@@ -2,6 +2,7 @@
 #include "device/cuda/cuda_device.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -103,6 +104,16 @@ int64_t driver_used_bytes(const Device& device) {
   size_t free = 0, total = 0;
   cuda_check(cudaMemGetInfo(&free, &total), "reading the free memory");
   return static_cast<int64_t>(total - free);
+}
+
+std::string pci_bus_id(const Device& device) {
+  const auto* gpu = dynamic_cast<const CudaDevice*>(&device);
+  std::array<char, 32> id{};
+  if (gpu == nullptr || cudaDeviceGetPCIBusId(id.data(), static_cast<int>(id.size()),
+                                              gpu->options().index) != cudaSuccess) {
+    return "";
+  }
+  return id.data();
 }
 
 }  // namespace trireme::device

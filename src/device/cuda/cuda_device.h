@@ -67,14 +67,16 @@ class CudaStream final : public Stream {
   bool is_capturing() const { return is_capturing_; }
 
   Event record() override;
-  void wait(const Event&) override;
   void synchronize() override;
+  bool is_reached(const Event&) const override;
   Event record_timed() override;
+  void record_timed(Event& reused) override;
   double seconds_between(const Event& begin, const Event& end) const override;
   std::unique_ptr<Graph> capture(const std::function<void()>& queue_work) override;
   void launch(const Graph&) override;
 
  private:
+  void do_wait(const Event&) override;
   void copy(std::byte* to, const std::byte* from, int64_t bytes) override;
   void range_begins(const std::string& name) override;
   void range_ends() override;

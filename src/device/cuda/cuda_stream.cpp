@@ -57,14 +57,24 @@ CudaStream::~CudaStream() {
 Event CudaStream::record() {
   auto event = std::make_shared<CudaEvent>(cudaEventDisableTiming);
   cuda_check(cudaEventRecord(event->handle, handle_), "recording an event");
-  return Event(std::move(event));
+  return event_at(std::move(event));
 }
 
 Event CudaStream::record_timed() {
   auto event = std::make_shared<CudaEvent>(cudaEventDefault);
   cuda_check(cudaEventRecord(event->handle, handle_), "recording an event");
-  return Event(std::move(event));
+  return event_at(std::move(event));
 }
+
+void CudaStream::record_timed(Event& reused) {
+  if (reused.state() == nullptr) {
+    reused = record_timed();
+    return;
+  }
+  cuda_check(cudaEventRecord(cuda_event(reused, name()).handle, handle_), "recording an event");
+}
+
+bool CudaStream::is_reached(const Event& event) const { return has_happened(event); }
 
 double CudaStream::seconds_between(const Event& begin, const Event& end) const {
   float milliseconds = 0;
@@ -74,8 +84,7 @@ double CudaStream::seconds_between(const Event& begin, const Event& end) const {
   return 1e-3 * static_cast<double>(milliseconds);
 }
 
-void CudaStream::wait(const Event& event) {
-  if (event.state() == nullptr) return;
+void CudaStream::do_wait(const Event& event) {
   cuda_check(cudaStreamWaitEvent(handle_, cuda_event(event, name()).handle, 0),
              "waiting for an event");
 }

@@ -15,6 +15,8 @@ namespace {
 namespace ops = kernels::ops;
 using device::ConstTensor;
 using device::Tensor;
+using device::Wait;
+using device::wait_for;
 
 // Does the head read the embedding's bucket in its gather slot?
 bool is_read_in_place(const spec::ModelSpec& model, const spec::Plan& plan) {
@@ -36,6 +38,7 @@ Buckets::Buckets(const spec::ModelSpec& model, const spec::Plan& plan, DataGroup
       buffers_(spec::data_buffers(plan, spec::bucket_layouts(model, plan, pipe.rank()),
                                   is_read_in_place(model, plan))),
       keys_(spec::bucket_keys(model, plan, pipe.rank())) {
+  for (const spec::BucketKey& key : keys_) names_.push_back(spec::name_of_layer(model, key.layer));
   if (buffers_.received.shape.ndim() > 0) groups_.set_received(memory.comm.take(buffers_.received));
   if (buffers_.rounded.shape.ndim() > 0) rounded_ = memory.comm.take(buffers_.rounded);
   for (const base::TensorSpec& spec : buffers_.work) work_.push_back(memory.comm.take(spec));
@@ -116,14 +119,14 @@ void Buckets::use(int bucket) {
     const auto slot = static_cast<size_t>(gather_slot(bucket));
     TRIREME_CHECK(holds_[slot] == bucket, "bucket {} is used before it was gathered", bucket);
   }
-  groups_.compute().wait(std::exchange(arrived_[static_cast<size_t>(bucket)], {}));
+  wait_for(groups_.compute(), std::exchange(arrived_[static_cast<size_t>(bucket)], {}), Wait::data);
   table_->use(bucket);
 }
 
 void Buckets::zero(int bucket) {
   run_update(bucket);  // the head's gradients are set to zero before its forward
   const Bucket& b = at(bucket);
-  groups_.compute().wait(reduced_[work_slot(bucket)]);
+  wait_for(groups_.compute(), reduced_[work_slot(bucket)], Wait::data);
   for (const spec::Range& range : b.layout().zeroed) {
     ops::fill(groups_.compute(), {.d = b.leaf().slice_rows(range.begin, range.end - range.begin)});
   }
@@ -194,6 +197,7 @@ void Buckets::finish_round(int bucket, int round, std::span<const ConstTensor> n
 
 void Buckets::defer_update(int bucket) {
   if (gathers_in_forward(bucket)) {
+    const device::Range range(groups_.stream(), "gather " + names_[static_cast<size_t>(bucket)]);
     groups_.gather_grads(view(bucket), at(bucket).own_grads(), at(bucket).reduced_grads());
   }
   grads_arrived_[static_cast<size_t>(bucket)] = groups_.mark(groups_.stream());
@@ -209,7 +213,8 @@ void Buckets::complete_grads(int bucket) {
 
 void Buckets::run_update(int bucket) {
   if (std::exchange(is_deferred_[static_cast<size_t>(bucket)], uint8_t{0}) == 0) return;
-  groups_.compute().wait(std::exchange(grads_arrived_[static_cast<size_t>(bucket)], {}));
+  wait_for(groups_.compute(), std::exchange(grads_arrived_[static_cast<size_t>(bucket)], {}),
+           Wait::data);
   before_change(bucket);
   update_(bucket);
 }
@@ -225,6 +230,7 @@ void Buckets::publish(int bucket) {
     written_[index] = groups_.mark(groups_.compute());
     return;
   }
+  const device::Range range(groups_.stream(), "gather " + names_[index]);
   groups_.after_compute();
   groups_.gather_params(view(bucket), at(bucket).whole_params(), at(bucket).own_params());
   arrived_[index] = groups_.mark(groups_.stream());

@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -125,6 +126,7 @@ class Buckets {
   std::array<bool, static_cast<size_t>(spec::ParamView::count)> is_rounded_{};
   std::vector<device::Tensor> work_, gathered_;
   std::vector<spec::BucketKey> keys_;  // by bucket
+  std::vector<std::string> names_;     // by bucket: of its layer
   std::vector<Bucket> buckets_;
   // By layer of the model.
   std::map<int, std::vector<device::Tensor>> params_, grads_;

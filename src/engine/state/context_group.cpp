@@ -20,10 +20,12 @@ ContextGroup::ContextGroup(const spec::Plan& plan, comm::Mesh* mesh, device::Dev
   if (split.ulysses > 1) {
     options.name = "ulysses";
     ulysses_ = all_->split(place / split.ulysses, place, options);
+    ulysses_->set_wait(device::Wait::cp);
   }
   if (split.groups > 1) {
     options.name = split.is_ring ? "ring" : "keys";
     groups_ = all_->split(place % split.ulysses, place, options);
+    groups_->set_wait(device::Wait::cp);
     side_ = device.make_stream("cp");
   }
 }

@@ -23,10 +23,7 @@ class ContextGroup {
 
   int ranks() const { return all_ == nullptr ? 1 : all_->size(); }
   int rank() const { return all_ == nullptr ? 0 : all_->rank(); }
-  nn::ContextBoundary boundary() {
-    return {ulysses_.get(), groups_.get(), side_.get(), ranks() > 1 ? &times_ : nullptr};
-  }
-  nn::TransferTimes& times() { return times_; }
+  nn::ContextBoundary boundary() { return {ulysses_.get(), groups_.get(), side_.get()}; }
   // The stream of keys; null: there is none.
   device::Stream* side() { return side_.get(); }
 
@@ -48,7 +45,6 @@ class ContextGroup {
   std::unique_ptr<comm::Communicator> groups_;   // null: one group
   // Declared after the communicators, which its queued work uses: its destructor drains the queue.
   std::unique_ptr<device::Stream> side_;
-  nn::TransferTimes times_;
   int64_t counted_ = 0;
   spec::TrafficTable traffic_;
 };

@@ -9,6 +9,7 @@
 
 namespace trireme::engine {
 
+using device::Wait;
 using spec::Axis;
 using spec::TrafficTable;
 
@@ -50,6 +51,7 @@ DataGroups::DataGroups(const spec::Plan& plan, comm::Mesh* mesh, device::Device&
   if (spec::closing_ranks(plan.mesh) > 1) {
     options.name = "closing";
     closing_ = world.split(0, spec::closing_rank(plan.mesh, coord_), options);
+    closing_->set_wait(Wait::closing);
   }
   if (!spec::sums_with_peers(plan.mesh)) return;
   own_stream_ = device.make_stream("dp");
@@ -67,10 +69,14 @@ void DataGroups::make_groups(const spec::Plan& plan, comm::Mesh& mesh, View view
   const std::vector<int> members = comm::members(plan.mesh, world.rank(), axes);
   Groups& groups = of(view);
   groups.data = world.split(members.front(), spec::reduced_place(plan.mesh, coord_, view), options);
+  groups.data->set_wait(Wait::data);
   if (along.replicas(plan.mesh) > 1) {
     groups.copies = &mesh.along(along.replicate, comm::Channel::data);
   }
   if (along.shards(plan.mesh) > 1) groups.shards = &mesh.along(along.shard, comm::Channel::data);
+  for (comm::Communicator* group : {groups.copies, groups.shards}) {
+    if (group != nullptr) group->set_wait(Wait::data);
+  }
   groups.order.leaves = spec::leaves(plan, view);
   for (const int member : groups.data->world_ranks()) {
     const spec::Range held = spec::leaves_of(plan, spec::coord_of(plan.mesh, member), view);
@@ -86,8 +92,8 @@ void DataGroups::after_compute() {
   if (own_stream_) own_stream_->wait(compute_.record());
 }
 
-void DataGroups::before_compute() {
-  if (own_stream_) compute_.wait(own_stream_->record());
+void DataGroups::before_compute(Wait wait) {
+  if (own_stream_) device::wait_for(compute_, own_stream_->record(), wait);
 }
 
 void DataGroups::reduce(View view, device::Tensor out, std::span<const device::ConstTensor> parts) {
@@ -107,8 +113,8 @@ void DataGroups::gather_params(View view, device::Tensor out, device::ConstTenso
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
 }
 
-void DataGroups::gather_step_sums(device::Tensor out, device::ConstTensor own) {
-  TRIREME_CHECK(closes_with_peers(), "step sums without peers");
+void DataGroups::gather_records(device::Tensor out, device::ConstTensor own) {
+  TRIREME_CHECK(closes_with_peers(), "records without peers");
   counted(&TrafficTable::step_sums, closing_.get(),
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
 }

@@ -17,6 +17,7 @@
 #include "comm/communicator.h"
 #include "comm/mesh.h"
 #include "device/device.h"
+#include "device/wait_watch.h"
 #include "spec/parallel/data_parallel.h"
 #include "spec/plan.h"
 
@@ -42,9 +43,10 @@ class DataGroups {
   // ---- order between the two streams; these do nothing if they are the same
   device::Event mark(device::Stream&) const;  // the point after all work queued so far
   void after_compute();                       // stream() waits for all work on compute
-  void before_compute();                      // compute waits for all work on stream()
+  // Compute waits for all work on stream().
+  void before_compute(device::Wait = device::Wait::data);
 
-  // ---- on stream(). REQUIRES, for sums and gathers of updates: has_peers(view); for step sums
+  // ---- on stream(). REQUIRES, for sums and gathers of updates: has_peers(view); for records
   // closes_with_peers()
   // out = this rank's part of the sum over all workers; `parts` are this rank's nodes of the sum
   // tree.
@@ -54,7 +56,7 @@ class DataGroups {
   void gather_grads(View, device::Tensor out, device::ConstTensor own);
   // Gathers the shards. Does nothing if there is one.
   void gather_params(View, device::Tensor out, device::ConstTensor own);
-  void gather_step_sums(device::Tensor out, device::ConstTensor own);
+  void gather_records(device::Tensor out, device::ConstTensor own);
   // ---- of matrices that one rank updates for others; they are in dense buckets
   int place() const { return dense().data ? dense().data->rank() : 0; }  // in the data group
   // Gathers over the ranks that share the state; `own` is this rank's part of `out`.

@@ -9,6 +9,7 @@
 
 namespace trireme::engine {
 
+using device::Wait;
 using spec::Axis;
 using spec::TrafficTable;
 
@@ -16,24 +17,28 @@ ExpertGroup::ExpertGroup(const spec::ModelSpec& model, const spec::Plan& plan, c
                          device::Device& device, device::Stream& compute)
     : compute_(compute), etp_(plan.mesh[Axis::etp]) {
   if (mesh == nullptr || spec::moe_of(model) == nullptr) return;
-  const auto along = [&](const std::vector<Axis>& axes,
+  const auto along = [&](const std::vector<Axis>& axes, Wait wait,
                          comm::Channel channel = comm::Channel::expert) -> comm::Communicator* {
     if (spec::ranks_along(plan.mesh, axes) == 1) return nullptr;
     comm::Communicator* group = &mesh->along(axes, channel);
-    // Axes with the same ranks share a group.
-    if (std::ranges::find(groups_, group) == groups_.end()) groups_.push_back(group);
+    // Axes with the same ranks share a group, which waits for the first of them.
+    if (std::ranges::find(groups_, group) == groups_.end()) {
+      groups_.push_back(group);
+      group->set_wait(wait);
+    }
     return group;
   };
-  boundary_.ep = along({Axis::ep});
-  boundary_.etp = along({Axis::etp});
-  cuts_ = along({Axis::ep, Axis::etp});
-  boundary_.tokens = along(spec::token_axes(plan));
-  if (spec::sums_loads_of_step(model)) boundary_.step = along(spec::step_axes(plan));
+  boundary_.ep = along({Axis::ep}, Wait::ep);
+  boundary_.etp = along({Axis::etp}, Wait::ep);
+  cuts_ = along({Axis::ep, Axis::etp}, Wait::ep);
+  boundary_.tokens = along(spec::token_axes(plan), plan.mesh[Axis::cp] > 1 ? Wait::cp : Wait::tp);
+  if (spec::sums_loads_of_step(model)) {
+    boundary_.step = along(spec::step_axes(plan), Wait::data);
+  }
   if (boundary_.ep != nullptr) {
-    boundary_.rows = along({Axis::ep}, comm::Channel::expert_rows);
+    boundary_.rows = along({Axis::ep}, Wait::ep, comm::Channel::expert_rows);
     side_ = device.make_stream("ep");
     boundary_.side = side_.get();
-    boundary_.times = &times_;
   }
   counted_ = sent_bytes();
 }

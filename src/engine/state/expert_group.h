@@ -24,7 +24,6 @@ class ExpertGroup {
               device::Stream& compute);
 
   const nn::ExpertBoundary& boundary() const { return boundary_; }
-  nn::TransferTimes& times() { return times_; }
   // The stream of rows; null: there is none.
   device::Stream* side() { return side_.get(); }
   // The ranks that hold different parts of the same experts' parameters: along ep, then etp.
@@ -53,7 +52,6 @@ class ExpertGroup {
   std::vector<comm::Communicator*> groups_;  // all of them, each once
   // Its queued work uses groups of the mesh, which outlives this object.
   std::unique_ptr<device::Stream> side_;
-  nn::TransferTimes times_;
   device::Tensor buffer_;
   int64_t counted_ = 0;  // groups of the mesh may have sent some before this object existed
   spec::TrafficTable traffic_;

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "kernels/ops.h"
 #include "spec/parallel/data_parallel.h"
+#include "spec/parallel/tensor_parallel.h"
 
 namespace trireme::engine {
 namespace {
@@ -74,18 +75,27 @@ void MuonUpdate::update(int index) {
     groups.before_compute();
   }
   const optim::ShardWeights& weights = parts_.state.weights(index);
+  const std::vector<spec::Range> counted =
+      spec::counted_along_tp(bucket.layout(), bucket.reduced(), groups.coord());
   for (const spec::MuonMatrix& matrix : of.matrices) {
     const spec::Range here =
         common(updated, {matrix.offset, matrix.offset + matrix.local_elements()});
     if (here.begin == here.end) continue;
     const optim::ShardWeights moved =
         weights.slice(here.begin - updated.begin, here.end - here.begin);
+    kernels::ChangeSquares changes;
+    for (const spec::Range& range : counted) {
+      const spec::Range part_here = common(range, here);
+      if (part_here.begin == part_here.end) continue;
+      changes = {parts_.changes, part_here.begin - here.begin, part_here.end - here.begin};
+    }
     ops::muon(compute_stream, {.param = moved.param,
                                .master = moved.master,
                                .direction = part(u, 0, here),
                                .state = parts_.step_state,
                                .factor = optim::muon_factor(matrix.rows, matrix.cols),
-                               .weight_decay = weight_decay_});
+                               .weight_decay = weight_decay_,
+                               .changes = changes});
   }
 }
 

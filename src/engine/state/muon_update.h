@@ -32,6 +32,7 @@ class MuonUpdate {
     const TrainState& state;
     device::Arena& scratch;          // has room for spec::muon_scratch()
     device::ConstTensor step_state;  // one kernels::StepState
+    device::Tensor changes;          // one kernels::WideSum
   };
   MuonUpdate(const Parts&, const optim::MuonOptions&, float weight_decay);
 

@@ -9,6 +9,7 @@
 namespace trireme::engine {
 
 namespace ops = kernels::ops;
+using device::Wait;
 using spec::PipeKind;
 
 SharedTable::SharedTable(const spec::ModelSpec& model, const spec::Plan& plan, DataGroups& groups,
@@ -67,19 +68,23 @@ void SharedTable::use(int bucket) {
     before_change(bucket);  // an evaluation may have sent it, too
     table_sent_ = pipe_.send_from(PipeKind::table, peer_, table_);
   }
-  if (bucket == reader_) groups_.compute().wait(std::exchange(table_arrived_, {}));
+  if (bucket == reader_) {
+    device::wait_for(groups_.compute(), std::exchange(table_arrived_, {}), Wait::pp);
+  }
 }
 
 void SharedTable::before_change(int bucket) {
   if (bucket != owner_ || !table_sent_) return;
+  const device::WaitSpan span(groups_.compute(), Wait::pp);
   table_sent_->wait(groups_.compute());
   table_sent_.reset();
 }
 
 void SharedTable::before_zero(int bucket) {
   if (bucket != reader_) return;
-  if (!is_split()) groups_.compute().wait(added_);
+  if (!is_split()) device::wait_for(groups_.compute(), added_, Wait::data);
   if (is_split() && staged_.empty() && grads_sent_.front()) {
+    const device::WaitSpan span(groups_.compute(), Wait::pp);
     grads_sent_.front()->wait(groups_.compute());
     grads_sent_.front().reset();
   }
@@ -98,7 +103,10 @@ void SharedTable::send_grads() {
   device::Tensor sent = head_grads_;
   std::unique_ptr<comm::Sent>& last = grads_sent_[next_staged_];
   if (!staged_.empty()) {
-    if (last) last->wait(groups_.compute());
+    if (last) {
+      const device::WaitSpan span(groups_.compute(), Wait::pp);
+      last->wait(groups_.compute());
+    }
     groups_.compute().copy_bytes(staged_[next_staged_], sent);
     sent = staged_[next_staged_];
   }

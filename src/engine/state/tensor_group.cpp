@@ -14,6 +14,7 @@ TensorGroup::TensorGroup(const spec::Plan& plan, comm::Mesh* mesh, device::Strea
     : compute_(compute), sequence_parallel_(plan.layout.sequence_parallel) {
   if (plan.mesh[Axis::tp] == 1) return;
   group_ = &mesh->along(Axis::tp, comm::Channel::compute);
+  group_->set_wait(device::Wait::tp);
   counted_ = group_->traffic().bytes;  // of an engine before this one
 }
 

@@ -150,7 +150,9 @@ Stage::Progress Executor::begin(size_t position, device::Stream& compute,
   Task task = task_of(position, inputs);
   const Key key{action.stage, action.microbatch};
   if (action.op == Op::F) {
-    if (const auto input = inputs_.extract(key)) compute.wait(input.mapped());
+    if (const auto input = inputs_.extract(key)) {
+      device::wait_for(compute, input.mapped(), device::Wait::pp);
+    }
     const int next = action.stage + 1;
     if (next < static_cast<int>(lane_.size())) {
       task.out = index_of(next) >= 0 ? stage(next).input(action.microbatch)
@@ -158,7 +160,9 @@ Stage::Progress Executor::begin(size_t position, device::Stream& compute,
     }
   }
   if (is_input(action.op)) {
-    if (const auto gradient = gradients_.extract(key)) compute.wait(gradient.mapped());
+    if (const auto gradient = gradients_.extract(key)) {
+      device::wait_for(compute, gradient.mapped(), device::Wait::pp);
+    }
     const int before = action.stage - 1;
     if (before >= 0) {
       task.out = index_of(before) >= 0 ? stage(before).output_gradient(action.microbatch)

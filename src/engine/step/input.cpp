@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/token_label.h"
 #include "engine/step/query_chunks.h"
 #include "spec/memory/predict.h"
 
@@ -13,8 +14,13 @@ namespace trireme::engine {
 
 namespace {
 
-// The sum of sample hashes, which is stored in front of the micro-batches.
-const int64_t bytes_of_samples = base::bytes_of(spec::sample_hash_spec());
+// What is stored in front of the micro-batches: the end of kernels::StepSums, and the beginning of
+// kernels::StepCounts.
+struct BatchCounts {
+  uint64_t samples = 0;
+  int64_t masked = 0, padding = 0;
+};
+const int64_t bytes_of_counts = base::bytes_of(spec::batch_counts_spec());
 
 int64_t bytes_of_batch(const spec::LocalShape& shape) {
   int64_t bytes = 0;
@@ -47,12 +53,12 @@ InputStaging::InputStaging(device::Device& device, device::Arena& arena,
       vocab_(vocab),
       batch_bytes_(bytes_of_batch(shape)),
       host_(device.make_host_buffer(
-          device::Mem::staging, bytes_of_samples + microbatches * batch_bytes_, "input batches")),
+          device::Mem::staging, bytes_of_counts + microbatches * batch_bytes_, "input batches")),
       copy_(device.make_stream("copy")) {
-  const base::TensorSpec all{{bytes_of_samples + microbatches * batch_bytes_}, base::DType::u8};
+  const base::TensorSpec all{{bytes_of_counts + microbatches * batch_bytes_}, base::DType::u8};
   landing_ = arena.take(all);
   current_ = arena.take(all);
-  int64_t offset = bytes_of_samples;
+  int64_t offset = bytes_of_counts;
   for (int m = 0; m < microbatches; ++m) {
     std::vector<device::Tensor> tensors;
     std::vector<std::span<int32_t>> arrays;
@@ -120,7 +126,7 @@ void InputStaging::load(MicrobatchSource& source, int count) {
   TRIREME_CHECK(count <= static_cast<int>(batches_.size()), "{} micro-batches, staging holds {}",
                 count, batches_.size());
   copy_->synchronize();  // the host arrays may be overwritten after the last upload
-  uint64_t samples = 0;
+  BatchCounts counts;
   for (int m = 0; m < count; ++m) {
     const HostMicrobatch& batch = host_batches_[static_cast<size_t>(m)];
     if (split_.cp() == 1) {
@@ -132,24 +138,41 @@ void InputStaging::load(MicrobatchSource& source, int count) {
       check(m, all);
       slice(m);
     }
-    samples += source.sample_hash(m);
+    counts.samples += source.sample_hash(m);
+    for (const int32_t label : split_.cp() == 1 ? batch.labels : std::span<int32_t>(whole_[1])) {
+      if (label >= 0) continue;
+      ++(label == base::padding_label ? counts.padding : counts.masked);
+    }
   }
-  std::memcpy(host_.data(), &samples, sizeof(samples));
-  const int64_t bytes = bytes_of_samples + count * batch_bytes_;
+  static_assert(sizeof(counts) == spec::batch_counts_bytes);
+  std::memcpy(host_.data(), &counts, sizeof(counts));
+  const int64_t bytes = bytes_of_counts + count * batch_bytes_;
   copy_->wait(taken_);
   copy_->upload(landing_.slice_rows(0, bytes), {host_.data(), static_cast<size_t>(bytes)});
   arrived_ = copy_->record();
 }
 
 void InputStaging::take(device::Stream& compute, int count) {
-  compute.wait(arrived_);
-  const int64_t bytes = bytes_of_samples + count * batch_bytes_;
+  device::wait_for(compute, arrived_, device::Wait::input);
+  const int64_t bytes = bytes_of_counts + count * batch_bytes_;
   compute.copy_bytes(current_.slice_rows(0, bytes), landing_.slice_rows(0, bytes));
   taken_ = compute.record();
 }
 
-void InputStaging::take_samples(device::Stream& compute, device::Tensor to) {
+void InputStaging::take_counts(device::Stream& compute, device::Tensor to) {
   compute.copy_bytes(to, current_.slice_rows(0, to.bytes()));
+}
+
+int64_t InputStaging::own_pairs(int index) const {
+  const std::vector<int64_t>& groups = pairs_[static_cast<size_t>(index)];
+  if (!groups.empty()) return groups[static_cast<size_t>(own_group())] / split_.ulysses;
+  const std::span<const int32_t> offsets = host_offsets(index);
+  int64_t pairs = 0;
+  for (size_t s = 0; s + 1 < offsets.size() && offsets[s] < split_.tokens(); ++s) {
+    const int64_t rows = offsets[s + 1] - offsets[s];
+    pairs += rows * (rows + 1) / 2;
+  }
+  return pairs / split_.cp();
 }
 
 void InputStaging::check(int index, const HostMicrobatch& batch) const {

@@ -9,6 +9,7 @@
 
 #include "device/device.h"
 #include "device/memory.h"
+#include "device/wait_watch.h"
 #include "nn/layer.h"
 #include "spec/facts/facts.h"
 
@@ -17,7 +18,7 @@ namespace trireme::engine {
 // One micro-batch in host memory: a flat stream of T tokens, cut into sequences.
 struct HostMicrobatch {
   std::span<int32_t> tokens;       // [T]
-  std::span<int32_t> labels;       // [T]; negative: the token has no loss
+  std::span<int32_t> labels;       // [T]; negative: the token has no loss (base/token_label.h)
   std::span<int32_t> positions;    // [T], within the sequence; below seq_len
   std::span<int32_t> seq_offsets;  // [T + 1]: first 0, non-decreasing, last T; pad with T
 };
@@ -56,18 +57,25 @@ class InputStaging {
   void load(MicrobatchSource&, int count);
   // Queues on `compute` a wait for the upload and the copy of the batches.
   void take(device::Stream& compute, int count);
-  // Queues the copy of the sum of the micro-batches' sample hashes into `to` (u8).
-  void take_samples(device::Stream& compute, device::Tensor to);
+  // Queues the copy of the sum of the micro-batches' sample hashes and of their numbers of masked
+  // and padding tokens, on all ranks along cp, into `to` (spec::batch_counts_spec()).
+  void take_counts(device::Stream& compute, device::Tensor to);
 
   // Returns the rows of the micro-batch that this rank staged last, and the (query, key) pairs of
   // each group along cp.
   const spec::Rows& rows(int index) const { return rows_[static_cast<size_t>(index)]; }
   const std::vector<int64_t>& pairs(int index) const { return pairs_[static_cast<size_t>(index)]; }
 
+  // Returns how many (query, key) pairs of one head this rank computes, or its share of them if it
+  // has some heads of all rows.
+  int64_t own_pairs(int index) const;
+
   // Returns the offsets of the whole micro-batch that were staged last.
   std::span<const int32_t> host_offsets(int index) const {
     return host_batches_[static_cast<size_t>(index)].seq_offsets;
   }
+
+  device::Stream& stream() { return *copy_; }  // of uploads
 
   const Microbatch& batch(int index) const { return batches_[static_cast<size_t>(index)]; }
 
@@ -85,7 +93,7 @@ class InputStaging {
   int64_t batch_bytes_ = 0;  // one micro-batch
   device::HostBuffer host_;
   std::unique_ptr<device::Stream> copy_;  // declared after host_: its destructor ends the uploads
-  device::Tensor landing_, current_;  // flat; sample hash, then micro-batches one after the other
+  device::Tensor landing_, current_;      // flat; counts, then micro-batches one after the other
   std::vector<HostMicrobatch> host_batches_;
   // ---- with several ranks along cp
   std::array<std::vector<int32_t>, 3> whole_;  // tokens, labels, positions of all rows

@@ -75,6 +75,7 @@ void Pipe::connect(const spec::ModelSpec& model, const spec::Plan& plan, comm::M
     const int color = is_own ? along[static_cast<size_t>(own->from)] : world.size() + world.rank();
     auto group = world.split(color, is_own && own->to == rank_ ? 1 : 0, options);
     if (!is_own) continue;
+    group->set_wait(device::Wait::pp);
     channels_.push_back({*own, std::move(group), device.make_side_stream(options.name), {}, {}, 0});
   }
 }
@@ -108,7 +109,10 @@ void Pipe::set_memory(device::Arena& comm, const spec::PipeBuffers& buffers) {
 device::Tensor Pipe::outgoing(PipeKind kind, int to) {
   Channel& c = channel(kind, rank_, to);
   std::unique_ptr<comm::Sent>& sent = c.sent[c.next];
-  if (sent) sent->wait(compute_);
+  if (sent) {
+    const device::WaitSpan span(compute_, device::Wait::pp);
+    sent->wait(compute_);
+  }
   sent.reset();
   return c.buffers[c.next];
 }
@@ -124,6 +128,12 @@ device::Event Pipe::receive(PipeKind kind, int from, device::Tensor to, const de
   c.stream->wait(free);
   c.group->recv(*c.stream, to, 0);
   return c.stream->record();
+}
+
+std::vector<device::Stream*> Pipe::streams() {
+  std::vector<device::Stream*> all;
+  for (Channel& channel : channels_) all.push_back(channel.stream.get());
+  return all;
 }
 
 std::unique_ptr<comm::Sent> Pipe::send_from(PipeKind kind, int to, device::ConstTensor from) {

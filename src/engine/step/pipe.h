@@ -44,6 +44,8 @@ class Pipe {
     return *channel(kind, from, rank_).stream;
   }
 
+  std::vector<device::Stream*> streams();  // of all channels of this rank
+
   // ---- other messages: tensors of the caller, without a send buffer
   // Sends what compute has written so far. `from` may be written again after the Sent.
   std::unique_ptr<comm::Sent> send_from(spec::PipeKind, int to, device::ConstTensor from);

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/split_float.h"
-#include "kernels/cpu/segment.h"
+#include "kernels/cpu/squares.h"
 #include "kernels/cpu/table_ops.h"
 #include "kernels/step_state.h"
 #include "kernels/wide_sum.h"
@@ -47,8 +47,7 @@ void add_momentum(base::ThreadPool& pool, const MomentumArgs& args) {
 }
 
 void divide_by_norm(base::ThreadPool& pool, const NormalizeArgs& args) {
-  const double norm =
-      std::sqrt(to_double(reinterpret_cast<const StepSums*>(args.sums.data)->squares));
+  const double norm = std::sqrt(to_double(*reinterpret_cast<const WideSum*>(args.squares.data)));
   const bool is_finite = std::isfinite(norm);
   const auto factor = static_cast<float>(1 / std::max(norm, static_cast<double>(args.eps)));
   for_each_segment(pool, {1, args.d.elements()}, [&](const Segment& s) {
@@ -63,16 +62,21 @@ void move_along(base::ThreadPool& pool, const MuonArgs& args) {
   if (state.skip != 0) return;
   const float rate = state.learning_rate, factor = args.factor, decay = args.weight_decay;
   const bool is_split = args.master && args.master.dtype == base::DType::u16;
-  for_each_segment(pool, {1, args.param.elements()}, [&](const Segment& s) {
+  update_segments(pool, args.param.elements(), args.changes, [&](const Segment& s, float* changes) {
     SegmentBuffer joined;
     float* p = is_split ? joined : floats_at(args.master ? args.master : args.param, 0) + s.first;
     if (is_split) {
       base::join_floats(u16_at(args.param, s), u16_at(args.master, s), s.count, p);
     }
+    if (changes != nullptr) std::copy_n(p, s.count, changes);
     const float* direction = floats_at(args.direction, 0) + s.first;
 #pragma omp simd
     for (int64_t i = 0; i < s.count; ++i) {
       p[i] -= rate * (factor * direction[i] + decay * p[i]);
+    }
+    if (changes != nullptr) {
+#pragma omp simd
+      for (int64_t i = 0; i < s.count; ++i) changes[i] = p[i] - changes[i];
     }
     if (is_split) {
       base::split_floats(p, s.count, u16_at(args.param, s), u16_at(args.master, s));

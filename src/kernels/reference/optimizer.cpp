@@ -21,7 +21,7 @@ void add_squares(const SumSquaresArgs& args) {
     const int64_t last = std::min(first + WideSum::block_elements, x.rows);
     double block_sum = 0;
     for (int64_t i = first; i < last; ++i) block_sum += x(i) * x(i);
-    add_block_sum(sums_at(args.sums).squares, block_sum);
+    add_block_sum(*reinterpret_cast<WideSum*>(args.squares.data), block_sum);
   }
 }
 
@@ -43,11 +43,23 @@ void write_weights(const Tensor& param, const Tensor& master, Matrix p) {
   write(param, p);
 }
 
+// Adds the squares of the differences between two states of the weights, as fp32 values.
+void add_changes(const ChangeSquares& changes, const Matrix& before, const Matrix& after) {
+  if (!changes.sum) return;
+  double sum = 0;
+  for (int64_t i = changes.begin; i < changes.end; ++i) {
+    const double change = rounded_to(base::DType::f32, after(i)) - before(i);
+    sum += change * change;
+  }
+  add_block_sum(*reinterpret_cast<WideSum*>(changes.sum.data), sum);
+}
+
 void update(const AdamwArgs& args) {
   const StepState& state = state_at(args.state);
   if (state.skip != 0) return;
   const Matrix grad = read(args.grad);
   Matrix p = read_weights(args.param, args.master);
+  const Matrix before = p;
   Matrix m = read(args.m), v = read(args.v);
   const auto b1 = static_cast<double>(args.beta1), b2 = static_cast<double>(args.beta2);
   const auto t = static_cast<double>(state.applied);
@@ -63,6 +75,7 @@ void update(const AdamwArgs& args) {
   }
   write(args.m, m);
   write(args.v, v);
+  add_changes(args.changes, before, p);
   write_weights(args.param, args.master, std::move(p));
 }
 
@@ -81,8 +94,7 @@ void add_momentum(const MomentumArgs& args) {
 }
 
 void divide_by_norm(const NormalizeArgs& args) {
-  const double norm =
-      std::sqrt(to_double(reinterpret_cast<const StepSums*>(args.sums.data)->squares));
+  const double norm = std::sqrt(to_double(*reinterpret_cast<const WideSum*>(args.squares.data)));
   Matrix d = read(args.d);
   for (double& value : d.values) {
     value = std::isfinite(norm) ? value / std::max(norm, static_cast<double>(args.eps)) : 0;
@@ -95,11 +107,13 @@ void move_along(const MuonArgs& args) {
   if (state.skip != 0) return;
   const Matrix direction = read(args.direction);
   Matrix p = read_weights(args.param, args.master);
+  const Matrix before = p;
   for (int64_t i = 0; i < p.rows; ++i) {
     p(i) -= static_cast<double>(state.learning_rate) *
             (static_cast<double>(args.factor) * direction(i) +
              static_cast<double>(args.weight_decay) * p(i));
   }
+  add_changes(args.changes, before, p);
   write_weights(args.param, args.master, std::move(p));
 }
 
@@ -107,13 +121,6 @@ void move_along(const MuonArgs& args) {
 
 void sum_squares(Stream& stream, const SumSquaresArgs& args) {
   run_on(stream, [args] { add_squares(args); });
-}
-
-void merge_sums(Stream& stream, const MergeSumsArgs& args) {
-  run_on(stream, [args] {
-    sums_at(args.sums) = merged(reinterpret_cast<const StepSums*>(args.parts.data),
-                                args.parts.rows(), args.copies, args.slices);
-  });
 }
 
 void step_control(Stream& stream, const StepControlArgs& args) {

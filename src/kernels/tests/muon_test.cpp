@@ -50,10 +50,10 @@ std::vector<Case> normalize_cases() {
     for (const double squares : {4.0, 1e-30, 1e20, std::numeric_limits<double>::infinity()}) {
       list.push_back({fmt::format("{} elements, sum of squares {}", elements, squares),
                       [=](Operands& operands, Stream& stream) {
-                        StepSums sums = {};
-                        add_block_sum(sums.squares, squares);
+                        WideSum sum = {};
+                        add_block_sum(sum, squares);
                         ops::normalize(stream, {.d = operands.updated({elements}),
-                                                .sums = operands.sums(sums)});
+                                                .squares = operands.squares(sum)});
                       }});
     }
   }
@@ -74,6 +74,8 @@ std::vector<Case> muon_cases() {
                args.direction = operands.input({elements});
                args.state = operands.state(muon_state(skip));
                args.factor = 3;
+               // A change is the difference of fp32 weights, as in the tests of adamw.
+               args.changes = {operands.squares({}, 1e-4), elements / 3, elements - elements / 4};
                ops::muon(stream, args);
              }});
       }

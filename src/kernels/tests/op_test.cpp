@@ -37,15 +37,25 @@ void store(const Tensor& tensor, int64_t index, double value) {
   }
 }
 
+void expect_squares_near(WideSum found, WideSum reference, double tolerance) {
+  normalise(found);
+  normalise(reference);
+  if (tolerance > 0) {
+    EXPECT_EQ(found.not_finite, reference.not_finite);
+    found.not_finite = reference.not_finite = 0;
+    const double expected = to_double(reference);
+    EXPECT_NEAR(to_double(found), expected, tolerance * expected);
+    return;
+  }
+  EXPECT_EQ(std::memcmp(&found, &reference, sizeof(WideSum)), 0)
+      << to_double(found) << " instead of " << to_double(reference);
+}
+
 // Sums of two runs: integers must be equal, the loss is a sum of logarithms computed in fp32.
 void expect_sums_near(const StepSums& found, const StepSums& reference) {
   EXPECT_NEAR(found.loss, reference.loss, 1e-5 * std::max(1.0, std::abs(reference.loss)));
   EXPECT_EQ(found.tokens, reference.tokens);
-  WideSum a = found.squares, b = reference.squares;
-  normalise(a);
-  normalise(b);
-  EXPECT_EQ(std::memcmp(&a, &b, sizeof(WideSum)), 0)
-      << to_double(a) << " instead of " << to_double(b);
+  expect_squares_near(found.squares, reference.squares, 0);
 }
 
 void expect_elements_near(const Make& make, const Operands::Factors& least, const Tensor& found,
@@ -208,6 +218,14 @@ Tensor Operands::sums(const StepSums& value) {
   return entry.tensor;
 }
 
+Tensor Operands::squares(const WideSum& value, double relative_tolerance) {
+  Entry& entry = add(Role::output, {static_cast<int64_t>(sizeof value)}, {.dtype = DType::u8});
+  entry.holds_squares = true;
+  entry.tolerance = relative_tolerance;
+  std::memcpy(entry.tensor.data, &value, sizeof value);
+  return entry.tensor;
+}
+
 Tensor Operands::state(const StepState& value) {
   const Make make = {.dtype = DType::u8, .exact = true};
   Entry& entry = add(Role::output, {static_cast<int64_t>(sizeof value)}, make);
@@ -249,6 +267,9 @@ void Operands::expect_near(const Operands& reference, const Factors& min_factors
     SCOPED_TRACE("operand " + std::to_string(i));
     if (found.holds_sums) {
       expect_sums_near(at<StepSums>(found.tensor, 0), at<StepSums>(expected.tensor, 0));
+    } else if (found.holds_squares) {
+      expect_squares_near(at<WideSum>(found.tensor, 0), at<WideSum>(expected.tensor, 0),
+                          found.tolerance);
     } else if (found.make.exact) {
       EXPECT_TRUE(std::ranges::equal(found.bytes, expected.bytes))
           << "bits differ from the reference";

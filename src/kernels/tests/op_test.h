@@ -102,6 +102,8 @@ class Operands {
   // NaN, never compared.
   Tensor scratch(const Shape& shape, DType dtype);
   Tensor sums(const StepSums& value = {});
+  // With a tolerance of 0 it must be the reference's sum exactly.
+  Tensor squares(const WideSum& value = {}, double relative_tolerance = 0);
   Tensor state(const StepState& value);
 
   // Lets the reference compute inputs of the op under test (statistics of the forward).
@@ -122,7 +124,8 @@ class Operands {
   struct Entry {
     Role role;
     Make make;
-    bool holds_sums = false;
+    bool holds_sums = false, holds_squares = false;
+    double tolerance = 0;  // of squares
     Tensor tensor = {};
     std::span<std::byte> bytes = {};  // of the tensor with a margin at each end
     std::vector<std::byte> before = {};

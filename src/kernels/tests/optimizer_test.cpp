@@ -229,6 +229,10 @@ TEST(StepControlTest, cuda_has_the_bits_of_the_reference) {
   expect_cuda_agrees(list);
 }
 
+// A change of about 0.01 is the difference of two fp32 weights of about 1, which are rounded to
+// 6e-8.
+constexpr double change_tolerance = 1e-4;
+
 void adamw(int64_t elements, DType dtype, DType grad_dtype, Operands& operands, Stream& stream) {
   StepState state = state_after(3);
   state.grad_scale = 0.125F;
@@ -241,6 +245,10 @@ void adamw(int64_t elements, DType dtype, DType grad_dtype, Operands& operands, 
   for (int64_t i = 0; i < elements; ++i) v[i] = std::abs(v[i]);
   args.grad = operands.input({elements}, {.dtype = grad_dtype});
   args.state = operands.state(state);
+  // Most of the elements; the first block is left out if there is another.
+  args.changes = {.sum = operands.squares({}, change_tolerance),
+                  .begin = elements > WideSum::block_elements ? WideSum::block_elements : 0,
+                  .end = elements};
   ops::adamw(stream, args);
 }
 
@@ -282,38 +290,15 @@ std::vector<Case> large_adamw_cases() {
                         args.v = part(v);
                         args.grad = part(operands.input({1001}, {.dtype = grad_dtype}));
                         args.state = operands.state(state);
+                        args.changes = {.sum = operands.squares({}, change_tolerance),
+                                        .begin = 256,
+                                        .end = 640};
                         ops::adamw(stream, args);
                       }});
     }
   }
   return list;
 }
-
-// Parts of several ranks, as bytes; the sums hold NaN first.
-std::vector<Case> merge_cases() {
-  std::vector<Case> list;
-  for (const auto& [count, copies] : {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {7, 1}, {6, 3}}) {
-    list.push_back(
-        {fmt::format("{} parts, {} copies", count, copies),
-         [count = count, copies = copies](Operands& operands, Stream& stream) {
-           const Tensor parts = operands.scratch({count, spec::step_sums_bytes}, DType::u8);
-           auto* each = reinterpret_cast<StepSums*>(parts.data);
-           for (int64_t i = 0; i < count; ++i) {
-             each[i] = StepSums{.loss = 0.1 + static_cast<double>(i), .tokens = i + 1};
-             each[i].samples = static_cast<uint64_t>(i == 4 ? 99 : i / copies) << 61U;
-             add_block_sum(each[i].squares, 1.0 / static_cast<double>(i + 3));
-             each[i].squares.limb[2] += int64_t{1} << 62;  // as of 2^30 block sums without carry
-           }
-           ops::merge_sums(
-               stream,
-               {.parts = parts, .sums = operands.sums({.loss = 5, .tokens = 9}), .copies = copies});
-         }});
-  }
-  return list;
-}
-
-TEST(MergeSumsTest, cpu_agrees_with_the_reference) { expect_cpu_agrees(merge_cases()); }
-TEST(MergeSumsTest, cuda_agrees_with_the_reference) { expect_cuda_agrees(merge_cases()); }
 
 TEST(AdamwTest, cuda_agrees_with_the_reference) {
   expect_cuda_agrees(adamw_cases());
@@ -334,6 +319,47 @@ TEST(AdamwTest, cuda_changes_nothing_in_a_skipped_step) {
     ops::adamw(stream, args);
   };
   expect_cuda_agrees({{"all are inputs", run}});
+}
+
+// Parts of the elements, counted one after the other, add up to the whole; a skipped step changes
+// nothing.
+TEST(AdamwTest, changes_are_counted_where_they_are_asked_for) {
+  constexpr int64_t n = 20001, block = WideSum::block_elements;
+  for_each_machine([](Machine& machine) {
+    Operands operands(3, machine);
+    StepState state = state_after(1);
+    state.grad_scale = 1;
+    const Tensor start = operands.input({n}), grad = operands.input({n});
+    const auto squares_of = [&](int64_t begin, int64_t end, int32_t skip) {
+      state.skip = skip;
+      AdamwArgs args;
+      args.param = operands.updated({n});
+      std::memcpy(args.param.data, start.data, static_cast<size_t>(start.bytes()));
+      args.m = operands.updated({n}, {.size = 0});
+      args.v = operands.updated({n}, {.size = 0});
+      args.grad = grad;
+      args.state = operands.state(state);
+      args.changes = {operands.squares(), begin, end};
+      ops::adamw(*machine.stream, args);
+      machine.stream->synchronize();
+      double expected = 0;
+      for (int64_t i = begin; i < end; ++i) {
+        const double change = static_cast<double>(reinterpret_cast<float*>(args.param.data)[i]) -
+                              static_cast<double>(reinterpret_cast<float*>(start.data)[i]);
+        expected += change * change;
+      }
+      const double found = to_double(*reinterpret_cast<WideSum*>(args.changes.sum.data));
+      EXPECT_NEAR(found, expected, 1e-8 * expected);  // changes are rounded to fp32
+      return found;
+    };
+    const double all = squares_of(0, n, 0);
+    EXPECT_GT(all, 0);
+    const double parts = squares_of(0, 3 * block, 0) + squares_of(3 * block, 100 * block, 0) +
+                         squares_of(100 * block, n, 0);
+    EXPECT_NEAR(parts, all, 1e-12 * all);
+    EXPECT_EQ(squares_of(block, block, 0), 0);
+    EXPECT_EQ(squares_of(0, n, 1), 0);
+  });
 }
 
 TEST(AdamwTest, cpu_agrees_with_the_reference) { expect_cpu_agrees(adamw_cases()); }

@@ -27,6 +27,13 @@ struct AttemptStart {
   int64_t resumed_from = -1;
 };
 
+// The metrics of one of several steps that are written together.
+struct TimedMetrics {
+  int64_t step = 0;
+  double time = 0;  // seconds since 1970
+  std::span<const Metric> metrics;
+};
+
 class MetricSink {
  public:
   virtual ~MetricSink() = default;

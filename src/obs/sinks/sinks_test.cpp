@@ -107,7 +107,23 @@ TEST(JsonlSink, one_object_per_line_visible_at_once) {
   sink.step("train", 2, diverged);
   const std::string text = content_of(folder / "metrics.jsonl");
   const auto second = base::Json::parse(text.substr(text.find('\n') + 1));
-  EXPECT_TRUE(second["loss"].is_null() && second["grad_norm"].is_null());
+  EXPECT_EQ(second["loss"], "NaN");
+  EXPECT_EQ(second["grad_norm"], "Infinity");
+}
+
+TEST(JsonlSink, steps_are_written_together_and_copied) {
+  const ScratchFolder folder;
+  std::string copied;
+  JsonlSink sink(folder / "m", 2, at_one, [&](std::string_view lines) { copied += lines; });
+  const std::vector<Metric> first = {{"loss", 0.1}}, second = {{"a \"name\"", -1e300}};
+  const std::vector<TimedMetrics> steps = {{.step = 1, .time = 2.5, .metrics = first},
+                                           {.step = 2, .time = 3, .metrics = second}};
+  sink.steps("train", steps);
+  EXPECT_EQ(
+      copied,
+      "{\"kind\":\"train\",\"attempt\":2,\"step\":1,\"time\":2.5,\"loss\":0.1}\n"
+      "{\"kind\":\"train\",\"attempt\":2,\"step\":2,\"time\":3.0,\"a \\\"name\\\"\":-1e+300}\n");
+  EXPECT_EQ(content_of(folder / "m"), copied);
 }
 
 TEST(JsonlSink, the_first_line_names_run_and_program) {

@@ -140,7 +140,7 @@ const MemoryTable& EngineMemory::state_of(const Layout& l, const LayerCosts& cos
       std::erase_if(state, [](const spec::StateTensor& tensor) { return tensor.is_own(); });
     }
   };
-  sum.optim = spec::step_state_memory();
+  sum.optim = bytes_of(spec::step_memory(plan));
   const auto add_blocks = [&](int64_t count, bool has_moe, const LayerCost& cost) {
     if (count == 0) return;
     MemoryTable block;

@@ -11,26 +11,59 @@
 namespace trireme::plan {
 namespace {
 
-// Returns the simulator's costs of every stage. `plain` has the costs of blocks that do not
-// recompute.
-sim::Costs stage_costs(const spec::ModelSpec& model, const spec::Plan& plan,
-                       const LayerCosts& costs, const LayerCosts& plain) {
-  const bool has_moe = spec::moe_of(model) != nullptr;
-  const auto cost_of = [&](int layer) -> const LayerCost& {
+// The costs of a plan's layers: some blocks may recompute and others not.
+struct PlanCosts {
+  const spec::ModelSpec& model;
+  const spec::Plan& plan;
+  LayerCosts costs, plain;  // of blocks that recompute, and of those that do not
+
+  PlanCosts(const Job& job, const spec::Plan& of, Pricer& pricer) : model(job.model), plan(of) {
+    Layout all = plan.layout, none = plan.layout;
+    all.recompute_blocks = none.recompute_blocks = -1;
+    none.recompute = spec::Recompute::none;
+    plain = pricer.layers(none);
+    costs = pricer.layers(all);
+  }
+
+  const LayerCost& of_layer(int layer) const {
     const auto at = static_cast<size_t>(layer);
     const spec::LayerSpec& spec = model.layers[at];
     if (std::holds_alternative<spec::EmbeddingSpec>(spec)) return costs.embedding;
     if (std::holds_alternative<spec::HeadSpec>(spec)) return costs.head;
     const LayerCosts& of = plan.recompute[at] == spec::Recompute::none ? plain : costs;
-    const bool is_dense = has_moe && !std::get<spec::BlockSpec>(spec).moe;
+    const bool is_dense = spec::moe_of(model) != nullptr && !std::get<spec::BlockSpec>(spec).moe;
     return is_dense ? of.dense_block : of.block;
-  };
+  }
+};
+
+// Returns the compute of a step by rank along pp.
+std::vector<double> stage_seconds(const PlanCosts& of) {
+  const schedule::Schedule& schedule = of.plan.schedule;
+  std::vector<double> seconds(static_cast<size_t>(of.plan.mesh[spec::Axis::pp]), 0);
+  for (int stage = 0; stage < of.plan.stages(); ++stage) {
+    double of_microbatch = 0;
+    const spec::LayerRange range = spec::layers_of_stage(of.model, of.plan, stage);
+    for (int layer = range.first; layer < range.last; ++layer) {
+      const LayerCost& c = of.of_layer(layer);
+      of_microbatch += c.f + c.b + c.w + c.r;
+    }
+    for (int microbatch = 0; microbatch < schedule.microbatches; ++microbatch) {
+      seconds.at(static_cast<size_t>(schedule.rank_of(stage, microbatch))) += of_microbatch;
+    }
+  }
+  return seconds;
+}
+
+// Returns the simulator's costs of every stage.
+sim::Costs stage_costs(const PlanCosts& of) {
+  const spec::ModelSpec& model = of.model;
+  const spec::Plan& plan = of.plan;
   sim::Costs all;
   for (int stage = 0; stage < plan.stages(); ++stage) {
     sim::StageSeconds sum{0, 0, 0, 0, 0, 0, 0};
     const spec::LayerRange range = spec::layers_of_stage(model, plan, stage);
     for (int layer = range.first; layer < range.last; ++layer) {
-      const LayerCost& c = cost_of(layer);
+      const LayerCost& c = of.of_layer(layer);
       sum.f += c.f + c.f_tp + c.f_cp + c.f_ep;
       sum.b += c.b + c.b_tp + c.b_cp + c.b_ep + c.r + c.r_tp + c.r_ep;
       sum.w += c.w;
@@ -38,19 +71,19 @@ sim::Costs stage_costs(const spec::ModelSpec& model, const spec::Plan& plan,
     sum.bw = sum.b + sum.w;
     sum.fb = sum.f + sum.bw;
     all.seconds.push_back(sum);
-    all.output_bytes.push_back(costs.block.input);
+    all.output_bytes.push_back(of.costs.block.input);
   }
   return all;
 }
 
-double simulated_step(const Job& job, const spec::Machine& machine, const Layout& l,
-                      const spec::Plan& plan, const LayerCosts& costs, const LayerCosts& plain) {
+double simulated_step(const spec::Machine& machine, const Layout& l, const PlanCosts& of) {
   const int64_t stride =
       int64_t{l.tp} * l.cp * (l.placement == Placement::dp_inside ? l.data_ranks() : 1);
-  const double bytes = costs.block.input / (l.sequence_parallel ? 1 : l.tp);
+  const double bytes = of.costs.block.input / (l.sequence_parallel ? 1 : l.tp);
   const sim::Links links{{{.latency = message_seconds(machine, stride, bytes)}}, {}};
-  sim::Costs stages = stage_costs(job.model, plan, costs, plain);
-  return sim::simulate(plan.schedule, stages, links, {.send_buffers = plan.layout.send_buffers})
+  sim::Costs stages = stage_costs(of);
+  return sim::simulate(of.plan.schedule, stages, links,
+                       {.send_buffers = of.plan.layout.send_buffers})
       .step_time;
 }
 
@@ -59,15 +92,9 @@ double bytes_of(const spec::Plan& plan, const spec::Machine& machine) {
 }
 
 // Replaces the pipeline's part of the price by the simulated one.
-void simulate_pipeline(const Job& job, const spec::Machine& machine, const Layout& layout,
-                       const Price& price, Pricer& pricer, Confirmed& result) {
-  // Some blocks may recompute and others not; each gets its own cost.
-  Layout all = result.plan.layout, none = result.plan.layout;
-  all.recompute_blocks = none.recompute_blocks = -1;
-  none.recompute = spec::Recompute::none;
-  const LayerCosts plain = pricer.layers(none);
-  const LayerCosts costs = pricer.layers(all);
-  const double step = simulated_step(job, machine, layout, result.plan, costs, plain);
+void simulate_pipeline(const spec::Machine& machine, const Layout& layout, const Price& price,
+                       const PlanCosts& costs, Confirmed& result) {
+  const double step = simulated_step(machine, layout, costs);
   const double priced = price.at(Term::bubble) + price.at(Term::messages);
   double others = 0;
   for (const Term term : {Term::data, Term::optimizer, Term::jitter, Term::rest, Term::host}) {
@@ -104,7 +131,9 @@ Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& sta
   result.plan = std::move(solved.plan);
   result.has_plan = true;
   result.bytes = bytes_of(result.plan, machine);
-  if (layout.pp > 1) simulate_pipeline(job, machine, layout, price, pricer, result);
+  const PlanCosts costs(job, result.plan, pricer);
+  result.stage_seconds = stage_seconds(costs);
+  if (layout.pp > 1) simulate_pipeline(machine, layout, price, costs, result);
   return result;
 }
 

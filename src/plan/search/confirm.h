@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "plan/price/price.h"
 #include "spec/plan.h"
@@ -19,6 +20,8 @@ struct Confirmed {
   // The price with the simulated pipeline; without stages, the price.
   double seconds = 0;
   double bubble = 0;  // simulated
+  // Compute of a step without transfers, by rank along pp; empty unless has_plan.
+  std::vector<double> stage_seconds;
 };
 // Returns Confirmed::bytes alone. Throws ConfigError if the engine rejects the layout.
 double engine_bytes(const Job&, const spec::Machine&, const Stack&, const Layout&);

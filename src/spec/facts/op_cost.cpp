@@ -8,7 +8,7 @@
 namespace trireme::spec {
 
 std::string_view name_of(OpKind kind) {
-  constexpr std::array<std::string_view, 50> names = {"gemm",
+  constexpr std::array<std::string_view, 52> names = {"gemm",
                                                       "embedding_forward",
                                                       "embedding_backward",
                                                       "norm_forward",
@@ -37,7 +37,9 @@ std::string_view name_of(OpKind kind) {
                                                       "accumulate",
                                                       "init_normal",
                                                       "sum_squares",
+                                                      "add_layers",
                                                       "merge_sums",
+                                                      "merge_records",
                                                       "step_control",
                                                       "adamw",
                                                       "momentum",

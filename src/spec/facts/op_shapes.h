@@ -32,8 +32,26 @@ constexpr int64_t shard_grain_elements = 128;
 // matrix products with that dimension are slow.
 constexpr int64_t vocab_grain = 8;
 
-// Device memory of the end of a step: kernels::StepSums and kernels::StepState.
+// Device memory of the end of a step: kernels::StepSums, StepCounts, StepState, WideSum and
+// DataLoss.
 constexpr int64_t step_sums_bytes = 112;
+constexpr int64_t step_counts_bytes = 24;
 constexpr int64_t step_state_bytes = 128;
+constexpr int64_t wide_sum_bytes = 72;
+constexpr int64_t data_loss_bytes = 16;
+// What comes with the micro-batches of a step: the end of StepSums and the beginning of StepCounts
+// (samples, masked and padding tokens).
+constexpr int64_t batch_counts_bytes = 24;
+
+// The record that a rank sends to all others when it closes a step: StepSums, StepCounts, and for
+// each layer of the model the squares of its gradient (f64).
+constexpr int64_t step_record_bytes(int64_t layers) {
+  return step_sums_bytes + step_counts_bytes + layers * int64_t{sizeof(double)};
+}
+// What the records of all ranks contain together: StepCounts, one DataLoss for each data rank, and
+// the squares by layer (f64).
+constexpr int64_t step_totals_bytes(int64_t layers, int64_t data_ranks) {
+  return step_counts_bytes + data_ranks * data_loss_bytes + layers * int64_t{sizeof(double)};
+}
 
 }  // namespace trireme::spec

@@ -103,14 +103,14 @@ DataBuffers data_buffers(const Plan& plan, std::span<const BucketSize> buckets, 
   if (received > 0) all.received = {{received}, base::DType::u8};
   if (rounded > 0) all.rounded = {{rounded}, base::DType::bf16};
   if (const int64_t closing = closing_ranks(plan.mesh); closing > 1) {
-    all.step_sums = {{closing, step_sums_bytes}, base::DType::u8};
+    all.step_records = {{closing, step_record_bytes(plan.layers())}, base::DType::u8};
   }
   return all;
 }
 
 int64_t bytes_of(const DataBuffers& buffers) {
   int64_t bytes = base::bytes_of(buffers.received) + base::bytes_of(buffers.rounded) +
-                  base::bytes_of(buffers.step_sums);
+                  base::bytes_of(buffers.step_records);
   for (const base::TensorSpec& spec : buffers.work) bytes += base::bytes_of(spec);
   for (const base::TensorSpec& spec : buffers.gathered) bytes += base::bytes_of(spec);
   return bytes;

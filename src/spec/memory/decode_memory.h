@@ -77,9 +77,9 @@ struct DecodeMemory {
 // Bytes as an Arena takes them.
 DecodeMemory decode_memory(const ModelSpec&, const DecodePlan&, const Backend&);
 
-// Returns the bytes that one step reads at least: every weight but the embedding's table once (of a
-// tied table the head reads all), and `cached` tokens of each sequence. Of experts it counts those
-// that the sequences choose on average if all choices are equally likely.
+// Returns the bytes that one step reads at least: every weight but the embedding's table once (the
+// head reads all of a tied table), and `cached` tokens of each sequence. It counts the experts that
+// the sequences choose on average if all choices are equally likely.
 int64_t decode_step_bytes(const ModelSpec&, const DecodePlan&, int64_t cached);
 
 }  // namespace trireme::spec

@@ -50,9 +50,19 @@ void add_state(const Plan& plan, std::span<const StateTensor> state, const Bucke
   for (const base::TensorSpec& node : grads.nodes) sum.grads += base::bytes_of(node);
 }
 
-int64_t step_state_memory() {
-  return base::bytes_of({{step_sums_bytes}, base::DType::u8}) +
-         base::bytes_of({{step_state_bytes}, base::DType::u8});
+StepMemory step_memory(const Plan& plan) {
+  const auto bytes = [](const base::Shape& shape) {
+    return base::TensorSpec{shape, base::DType::u8};
+  };
+  const int64_t layers = plan.layers();
+  return {.record = bytes({step_record_bytes(layers)}),
+          .squares = bytes({layers + 1, wide_sum_bytes}),
+          .signals = bytes({step_state_bytes + step_totals_bytes(layers, data_ranks(plan.mesh))})};
+}
+
+int64_t bytes_of(const StepMemory& memory) {
+  return base::bytes_of(memory.record) + base::bytes_of(memory.squares) +
+         base::bytes_of(memory.signals);
 }
 
 StagingBytes staging_bytes(const LocalShape& shape, bool keeps_losses) {
@@ -61,7 +71,7 @@ StagingBytes staging_bytes(const LocalShape& shape, bool keeps_losses) {
   for (const base::TensorSpec& spec : input_specs(shape)) {
     bytes.by_microbatch += 2 * base::bytes_of(spec);
   }
-  bytes.once = 2 * base::bytes_of(sample_hash_spec());
+  bytes.once = 2 * base::bytes_of(batch_counts_spec());
   (keeps_losses ? bytes.by_microbatch : bytes.once) += base::bytes_of(token_losses_spec(shape));
   return bytes;
 }
@@ -116,7 +126,7 @@ base::TensorSpec rope_table_of_rank(const ModelSpec& model, const Plan& plan, in
   return {};
 }
 
-base::TensorSpec sample_hash_spec() { return {{sizeof(uint64_t)}, base::DType::u8}; }
+base::TensorSpec batch_counts_spec() { return {{batch_counts_bytes}, base::DType::u8}; }
 
 base::TensorSpec token_losses_spec(const LocalShape& shape) {
   return {{shape.tokens}, base::DType::f32};
@@ -130,8 +140,7 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   std::vector<BucketLayout> buckets;
   for (const StashStage& stage : stages) {
     for (const Facts& layer : stage.layers) {
-      std::vector<StateTensor> state =
-          plan.inference ? inference_state(layer.state) : layer.state;
+      std::vector<StateTensor> state = plan.inference ? inference_state(layer.state) : layer.state;
       for (const ParamView view : views_of(layer.params)) {
         buckets.push_back(bucket_layout(layer.params, plan.mesh, view));
         add_state(plan, state, buckets.back(), sum);
@@ -152,7 +161,7 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   sum.comm += bytes_of(pipe_buffers(model, plan, pp_rank));
   sum.scratch += base::bytes_of(stream_workspace_spec(backend));
   sum.params += base::bytes_of(rope_table_of_rank(model, plan, pp_rank));
-  sum.optim += step_state_memory();
+  sum.optim += bytes_of(step_memory(plan));
 
   const StashLayout stash = stash_layout_of_rank(plan, pp_rank, stages);
   const std::vector<std::optional<SlotHome>> places = grad_places(plan, stash, buckets);

@@ -27,7 +27,14 @@ int64_t tied_elements(std::span<const Param>, const Sizes&);
 // Adds parameters, gradients and state of a layer. Of its bucket only elements and matrices are
 // read.
 void add_state(const Plan&, std::span<const StateTensor>, const BucketLayout&, MemoryTable&);
-int64_t step_state_memory();  // of the optimizer, once
+// Device memory of the end of a step.
+struct StepMemory {
+  base::TensorSpec record;   // of this rank (step_record_bytes)
+  base::TensorSpec squares;  // WideSums: of the gradient by layer, then of the updates
+  base::TensorSpec signals;  // StepState, then the totals of all ranks (step_totals_bytes)
+};
+StepMemory step_memory(const Plan&);
+int64_t bytes_of(const StepMemory&);
 // Staged batches: bytes for each micro-batch of a step, and once per rank.
 struct StagingBytes {
   int64_t by_microbatch = 0, once = 0;
@@ -45,8 +52,8 @@ Prediction predict(const ModelSpec&, const Plan&, const Backend&);
 // document per token) plus one. If groups along cp share the rows: the first and the last key of
 // each query row, for each source of keys, and if keys are gathered, their rows (gathered_rows()).
 std::vector<base::TensorSpec> input_specs(const LocalShape&);
-// The sum of hashes of a step's samples, as bytes.
-base::TensorSpec sample_hash_spec();
+// What comes with the micro-batches of a step (batch_counts_bytes), as bytes.
+base::TensorSpec batch_counts_spec();
 // Losses of the tokens of a micro-batch: of one for evaluation, or of all of a step
 // (Plan::keeps_losses).
 base::TensorSpec token_losses_spec(const LocalShape&);

@@ -216,7 +216,7 @@ TrafficTable predict_traffic(const ModelSpec& model, const Plan& plan, const Coo
     sum.updates += muon_traffic(plan, coord, params_of(model, layer));
     sum.layer_state += state_traffic(state_of(model, layer, plan), plan);
   }
-  sum.step_sums = (closing_ranks(plan.mesh) - 1) * step_sums_bytes;
+  sum.step_sums = (closing_ranks(plan.mesh) - 1) * step_record_bytes(plan.layers());
   const TensorTraffic tensor = predict_tensor_traffic(model, plan, coord[Axis::pp]);
   sum.tp_forward = tensor.forward;
   sum.tp_backward = tensor.backward;

@@ -111,7 +111,7 @@ struct DataBuffers {
   // one for each bucket if they are not released before the end of the step. The first bucket does
   // not share its one if the head reads it, too.
   std::vector<base::TensorSpec> gathered;
-  base::TensorSpec step_sums;  // of all ranks
+  base::TensorSpec step_records;  // of all ranks (step_record_bytes)
 
   // By bucket: its place in `work`, and in `gathered`; -1: it has none.
   std::vector<int> work_slot, gather_slot;
@@ -140,7 +140,7 @@ struct TrafficTable {
   int64_t reduce_grads = 0;    // partial sums to the rank that sums them
   int64_t gather_grads = 0;    // sums to the ranks that update the same parameters
   int64_t gather_params = 0;   // parameters to the ranks that compute with them
-  int64_t step_sums = 0;       // loss, tokens, squares
+  int64_t step_sums = 0;       // records of a step's end: loss, tokens, squares by layer
   int64_t updates = 0;         // matrices that one rank updates for others (Muon)
   int64_t layer_state = 0;     // reductions of own tensors of layers (spec/state/state.h)
   int64_t tp_forward = 0;      // activations along tp, and their gradients

@@ -51,7 +51,7 @@ ScratchSet muon_scratch(std::span<const MuonMatrix> matrices, const BucketLayout
   for (const int64_t size : {layout.elements, elements, elements, square, square}) {
     set.tensors.push_back({{size}, base::DType::f32});
   }
-  set.tensors.push_back({{step_sums_bytes}, base::DType::u8});
+  set.tensors.push_back({{wide_sum_bytes}, base::DType::u8});
   return set;
 }
 

@@ -31,7 +31,7 @@ constexpr int default_iterations = 5;
 std::vector<MuonMatrix> muon_matrices(std::span<const Param>, const BucketLayout&, const Sizes&);
 
 // Tensors that an update of the bucket needs at one time, in this order: the momentum of the whole
-// bucket; the two matrices and the two squares of Newton-Schulz; one StepSums. Without matrices:
+// bucket; the two matrices and the two squares of Newton-Schulz; one WideSum. Without matrices:
 // no tensors.
 ScratchSet muon_scratch(std::span<const MuonMatrix>, const BucketLayout&);
 

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/rng.h"
+#include "base/token_label.h"
 #include "obs/clock.h"
 #include "spec/parallel/data_parallel.h"
 
@@ -21,14 +22,15 @@ void copy_batch(const data::Batch& from, const engine::HostMicrobatch& to) {
   std::copy(from.seq_offsets.begin(), from.seq_offsets.end(), to.seq_offsets.begin());
 }
 
-// Returns a hash of the content of sample `index` of a batch.
+// Returns a hash of the content of sample `index` of a batch. Labels without loss are the same to
+// it, since older checkpoints do not distinguish them.
 uint64_t content_hash(const data::Batch& batch, size_t index) {
   const size_t length = batch.tokens.size() / batch.samples.size();
   const size_t begin = index * length;
   uint64_t hash = 0;
   for (const auto* part : {&batch.tokens, &batch.labels, &batch.positions}) {
     for (size_t i = begin; i < begin + length; ++i) {
-      hash = base::hash_of(hash ^ static_cast<uint32_t>((*part)[i]));
+      hash = base::hash_of(hash ^ static_cast<uint32_t>(std::max((*part)[i], base::masked_label)));
     }
   }
   for (const int32_t offset : batch.seq_offsets) {

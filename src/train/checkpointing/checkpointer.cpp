@@ -204,6 +204,7 @@ void Checkpointer::end_save(const std::vector<Status>& all) {
     if (rank_.is_first() || !problem_.empty()) {
       hooks_.log(fmt::format("checkpoint of step {} not saved: {}", step_, why));
     }
+    if (rank_.is_first() && hooks_.failed) hooks_.failed(step_, why);
     if (rank_.is_first() && draft_) ckpt::abandon(disk_, *draft_);
   }
   draft_.reset();

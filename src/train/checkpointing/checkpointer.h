@@ -52,7 +52,8 @@ struct SavedGeneration {
 struct CheckpointHooks {
   std::function<void(const std::string&)> log;        // a human-readable log line
   std::function<void(const SavedGeneration&)> saved;  // on the first rank; may be empty
-  base::ProgramId program;                            // named in the manifests
+  std::function<void(int64_t step, const std::string& why)> failed;  // the same
+  base::ProgramId program;                                           // named in the manifests
 };
 
 // Totals over all saves.

@@ -48,7 +48,9 @@ std::string family_of(const spec::OpCost& cost) {
     case OpKind::embedding_backward:
       return "embedding";
     case OpKind::sum_squares:
+    case OpKind::add_layers:
     case OpKind::merge_sums:
+    case OpKind::merge_records:
     case OpKind::step_control:
     case OpKind::adamw:
     case OpKind::momentum:

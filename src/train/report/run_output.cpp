@@ -2,49 +2,113 @@
 #include "train/report/run_output.h"
 
 #include <array>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text/json.h"
-#include "obs/sinks/jsonl_sink.h"
 #include "obs/sinks/tensorboard_sink.h"
 
 namespace trireme::train {
 
 RunOutput::RunOutput(const config::Config& c, obs::RunMode mode, const spec::Plan& plan,
                      const std::vector<ckpt::NamedBytes>& tokenizer, const obs::RunOwner& owner,
-                     const base::ProgramId& program, int64_t resumed_from)
+                     const base::ProgramId& program, int64_t resumed_from,
+                     obs::JsonlSink::Copy copy)
     : owner_(owner),
       folder_(obs::RunDir::open(c.job.dump_folder, mode)),
       saver_(folder_.path() / c.checkpoint.export_folder, c, tokenizer,
-             [this] { owner_.guarded([] {}); }) {
+             [this] { owner_.guarded([] {}); }),
+      attempt_(owner.attempt()),
+      metrics_(folder_.metrics(), owner.attempt(), obs::wall_seconds, std::move(copy)) {
   obs::keep_numbered(folder_.config());
   base::Json configuration = config::to_json(c);
   configuration["program"] = {{"version", program.version}, {"commit", program.commit}};
   obs::write_file(folder_.config(), configuration.dump(2) + "\n");
   obs::write_file(folder_.path() / "plan.json", spec::to_json(plan).dump(2) + "\n");
-  sinks_.push_back(std::make_unique<obs::JsonlSink>(folder_.metrics(), owner.attempt()));
   if (c.metrics.enable_tensorboard) {
-    sinks_.push_back(
-        std::make_unique<obs::TensorboardSink>(folder_.path() / c.metrics.save_tb_folder));
+    tensorboard_ =
+        std::make_unique<obs::TensorboardSink>(folder_.path() / c.metrics.save_tb_folder);
   }
   const obs::AttemptStart start{
       .name = c.job.name, .program = program, .resumed_from = resumed_from};
-  write([&start](obs::MetricSink& sink) { sink.begin(start); });
+  write([&] {
+    metrics_.begin(start);
+    if (tensorboard_) tensorboard_->begin(start);
+  });
 }
 
-void RunOutput::write(const std::function<void(obs::MetricSink&)>& record) {
+RunOutput::~RunOutput() {
   try {
-    owner_.guarded([&] {
-      for (const auto& sink : sinks_) record(*sink);
-    });
+    write_steps(true);
+  } catch (const std::exception&) {  // fenced: the folder belongs to another process
+  }
+}
+
+void RunOutput::begin_ranks(const obs::TableShape& shape) {
+  write([&] {
+    if (!ranks_) ranks_.emplace(folder_.path() / "ranks.bin");
+    ranks_->begin(shape);
+  });
+}
+
+void RunOutput::add_ranks(int64_t step, std::vector<float> values) {
+  if (!ranks_) return;
+  write([&] {
+    ranks_->add({.step = step,
+                 .attempt = attempt_,
+                 .time = obs::wall_seconds(),
+                 .values = std::move(values)});
+  });
+}
+
+void RunOutput::begin_layers(const std::vector<std::string>& names) {
+  write([&] {
+    if (!layers_) layers_.emplace(folder_.path() / "layers.bin");
+    layers_->begin({.table = "layers", .rows = names, .columns = {"grad_norm"}, .about = "{}"});
+  });
+}
+
+void RunOutput::write(const std::function<void()>& records) {
+  try {
+    owner_.guarded(records);
   } catch (const base::IoError& error) {  // the folder is not reachable at the moment
-    base::log_warning("metrics of one step were not written: {}", error.what());
+    base::log_warning("metrics of a step were not written: {}", error.what());
   }
 }
 
 void RunOutput::add(std::string_view kind, int64_t step, std::span<const obs::Metric> metrics) {
-  write([&](obs::MetricSink& sink) { sink.step(kind, step, metrics); });
+  write([&] {
+    metrics_.step(kind, step, metrics);
+    if (tensorboard_) tensorboard_->step(kind, step, metrics);
+  });
+}
+
+void RunOutput::add_step(int64_t step, const engine::StepSignals& signals, int64_t total_tokens) {
+  lines_.add(step, signals, total_tokens);
+  if (!layers_ || signals.layer_grad_norms.empty()) return;
+  layer_norms_.push_back({.step = step,
+                          .attempt = attempt_,
+                          .time = obs::wall_seconds(),
+                          .values = signals.layer_grad_norms});
+}
+
+void RunOutput::add_logged_step(int64_t step, std::span<const obs::Metric> metrics) {
+  const std::span<const obs::Metric> all = lines_.extend(step, metrics);
+  if (tensorboard_) {
+    write([&] { tensorboard_->step("train", step, all); });
+  }
+  write_steps(true);
+}
+
+void RunOutput::write_steps(bool now) {
+  if (lines_.is_empty() || !(now || lines_.is_due())) return;
+  write([&] {
+    metrics_.steps("train", lines_.lines());
+    for (const obs::TableRecord& norms : layer_norms_) layers_->add(norms);
+  });
+  lines_.clear();
+  layer_norms_.clear();
 }
 
 void RunOutput::add(const SavedGeneration& saved) {

@@ -8,8 +8,6 @@
 #include "base/text/json.h"
 #include "config/files/machine_file.h"
 #include "plan/import/config_layout.h"
-#include "plan/search/answer.h"
-#include "plan/search/feasible.h"
 
 namespace trireme::train {
 namespace {
@@ -18,21 +16,6 @@ namespace {
 constexpr int64_t min_steps = 3;
 // The smallest share of the time that is named as a cause.
 constexpr double min_share = 0.01;
-
-// Returns the machine whose file names `hardware`.
-std::optional<spec::Machine> machine_of(const std::string& hardware,
-                                        const std::vector<std::filesystem::path>& folders) {
-  for (const std::string& name : config::machine_names(folders)) {
-    try {
-      const spec::Machine machine = config::machine_from_file(name, folders);
-      if (!machine.processor.name.empty() && machine.processor.name == hardware) return machine;
-    } catch (const base::Error& error) {
-      // The run is over: a bad file of another machine must not make it fail.
-      base::log_warning("machine {} ignored: {}", name, error.what());
-    }
-  }
-  return {};
-}
 
 std::vector<std::string> causes_of(const config::Config& config, const TrainSummary& s,
                                    const StepPrediction& step) {
@@ -89,29 +72,20 @@ std::optional<spec::Machine> configured_machine(const config::Config& config,
 }
 
 std::optional<StepPrediction> step_prediction(const config::Config& config, const TrainSummary& s,
-                                              const std::optional<spec::Machine>& configured,
-                                              const std::vector<std::filesystem::path>& folders) {
+                                              const MachineFiles& files) {
   if (s.tokens_per_second <= 0 || s.steps - s.resumed_from < min_steps) return {};
-  const auto machine = configured ? configured : machine_of(s.hardware, folders);
-  if (!machine) return {};
-  plan::Job job = plan::job_of(config);
-  job.backend = plan::backend_for(*machine, job.backend.deterministic);
-  const spec::Layout layout = plan::layout_of(config);
-  if (const std::string rule = plan::broken_rule(job, layout); !rule.empty()) {
-    base::log_warning("no time is predicted: {}", rule);
+  const RunPrediction predicted =
+      s.prediction ? *s.prediction : predict_run(config, s.hardware, files);
+  if (predicted.machine.empty()) return {};
+  if (!predicted.has_time()) {
+    base::log_warning("no time is predicted: {}", predicted.why);
     return {};
   }
-  if (const std::string gap = plan::missing_in_machine(*machine, layout.ranks(), layout.precision);
-      !gap.empty()) {
-    base::log_warning("no time is predicted: {}", gap);
-    return {};
-  }
-  const plan::Proposal proposal = plan::propose(job, *machine, plan::trireme_stack(), layout);
   StepPrediction step;
-  step.machine = machine->name;
-  step.predicted = proposal.confirmed.seconds;
-  step.measured = static_cast<double>(job.tokens()) / s.tokens_per_second;
-  step.band = proposal.band.time;
+  step.machine = predicted.machine;
+  step.predicted = predicted.seconds;
+  step.measured = static_cast<double>(plan::job_of(config).tokens()) / s.tokens_per_second;
+  step.band = predicted.band;
   if (std::abs(step.gap()) > step.band) step.causes = causes_of(config, s, step);
   return step;
 }

@@ -26,12 +26,11 @@ struct StepPrediction {
 // Throws ConfigError if there is no such file or it is wrong: to be called before the run.
 std::optional<spec::Machine> configured_machine(const config::Config&,
                                                 const std::vector<std::filesystem::path>& folders);
-// Predicts for `configured`, or if that is empty for the machine whose file in `folders` names the
-// hardware of the run. Returns nothing if too few steps were timed, if there is no such file, or if
-// the planner cannot price the run on the machine; logs the reason in the last case.
+// Compares with the prediction of the summary, or predicts now if it has none. Returns nothing if
+// too few steps were timed, if no machine file names the hardware, or if the planner cannot price
+// the run on the machine; logs the reason in the last case.
 std::optional<StepPrediction> step_prediction(const config::Config&, const TrainSummary&,
-                                              const std::optional<spec::Machine>& configured,
-                                              const std::vector<std::filesystem::path>& folders);
+                                              const MachineFiles&);
 base::Json to_json(const StepPrediction&);
 
 }  // namespace trireme::train

@@ -11,6 +11,7 @@
 #include "obs/terminal/curve.h"
 #include "spec/plan.h"
 #include "train/checkpointing/run_checkpoints.h"
+#include "train/record/run_prediction.h"
 #include "train/report/losses/validation_figures.h"
 
 namespace trireme::train {
@@ -52,7 +53,8 @@ struct TrainSummary {
   int64_t ledger_bytes = 0;
   int64_t driver_used_bytes = 0;  // on this GPU by all processes; 0 on a CPU
   std::string hardware;
-  int64_t resumed_from = 0;  // the step that was loaded; 0: none
+  std::optional<RunPrediction> prediction;  // on the first rank
+  int64_t resumed_from = 0;                 // the step that was loaded; 0: none
   SaveFigures checkpoints;
   int64_t checkpoint_bytes = 0;  // predicted size of one checkpoint, all ranks; 0: none is saved
   std::filesystem::path run_folder, weights, trace, picture;  // empty if not written

@@ -14,6 +14,7 @@ constexpr double exchange_interval_seconds = 1;
 struct RankSignals {
   Request request;
   double step_seconds = 0;  // mean since the last exchange
+  obs::RankSample sample = {};
 };
 
 }  // namespace
@@ -21,15 +22,23 @@ struct RankSignals {
 ControlSignals::ControlSignals(const std::atomic<bool>* stop, std::atomic<bool>* save)
     : stop_(stop), save_(save), exchanged_seconds_(obs::steady_seconds()) {}
 
-Request ControlSignals::exchange(Rank& rank, int64_t step, bool is_fenced) {
+Request ControlSignals::exchange(Rank& rank, int64_t step, bool is_fenced,
+                                 const obs::RankSample* sample) {
+  samples_.clear();
   Request request{.stop = stop_ != nullptr && stop_->load(),
                   .save = save_ != nullptr && save_->exchange(false),
                   .is_fenced = is_fenced};
-  if (rank.is_alone()) return request;
+  if (rank.is_alone()) {
+    if (sample != nullptr) samples_ = {*sample};
+    return request;
+  }
   const double passed = obs::steady_seconds() - exchanged_seconds_;
   double step_seconds = passed / static_cast<double>(step - exchanged_step_);
   // All ranks see the same values, so all compute the same next step.
-  for (const RankSignals& of_rank : rank.gather(RankSignals{request, step_seconds})) {
+  RankSignals own{request, step_seconds};
+  if (sample != nullptr) own.sample = *sample;
+  for (const RankSignals& of_rank : rank.gather(own)) {
+    if (sample != nullptr) samples_.push_back(of_rank.sample);
     request.stop = request.stop || of_rank.request.stop;
     request.save = request.save || of_rank.request.save;
     request.is_fenced = request.is_fenced || of_rank.request.is_fenced;

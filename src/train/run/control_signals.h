@@ -6,7 +6,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <span>
+#include <vector>
 
+#include "obs/files/rank_columns.h"
 #include "train/setup/rank.h"
 
 namespace trireme::train {
@@ -25,8 +28,11 @@ class ControlSignals {
   // all do. The same on all ranks; a rank that is alone exchanges after every step.
   bool is_due(int64_t step) const { return step >= next_step_; }
   // Returns the union of all ranks' requests. REQUIRES: `step` is above that of the last call.
+  // `sample`: what this rank reports about the last steps; null on all ranks or on none.
   // Collective.
-  Request exchange(Rank&, int64_t step, bool is_fenced);
+  Request exchange(Rank&, int64_t step, bool is_fenced, const obs::RankSample* sample = nullptr);
+  // Returns the samples of the last exchange, by rank; empty if there were none.
+  std::span<obs::RankSample> samples() { return samples_; }
   // The next step will be `step`, which may be below that of the last exchange.
   void go_back(int64_t step) {
     exchanged_step_ = step - 1;
@@ -38,6 +44,7 @@ class ControlSignals {
   std::atomic<bool>* save_;
   double exchanged_seconds_;  // when ranks last exchanged requests
   int64_t exchanged_step_ = 0, next_step_ = 1;
+  std::vector<obs::RankSample> samples_;
 };
 
 }  // namespace trireme::train

@@ -39,6 +39,7 @@ obs::RunMode checked_mode(const config::Config& c, obs::RunMode asked, const Tra
   const obs::RunMode mode = resumes ? obs::RunMode::resume : asked;
   obs::RunDir::check(c.job.dump_folder, mode);
   check_own_folders(c);
+  RunListeners::check(c, hooks.environment);
   return mode;
 }
 
@@ -133,6 +134,8 @@ Incarnation::Incarnation(const config::Config& c, obs::RunMode asked, const Trai
       config(c),
       start(rank_start),
       owner(hold_folder(c, hooks, start)),
+      run_log(owner ? std::filesystem::path(c.job.dump_folder) : std::filesystem::path(),
+              hooks.process_start),
       mode(checked_mode(c, asked, hooks, start)),
       model(spec::make_model(c.dims)),
       data(c, spec::vocab_of(model)),

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "base/text/json.h"
 #include "config/config.h"
@@ -14,6 +15,7 @@
 #include "spec/model.h"
 #include "train/batches/data_sets.h"
 #include "train/batches/run_tokenizer.h"
+#include "train/record/run_log.h"
 #include "train/report/run_text.h"
 #include "train/run/train_hooks.h"
 #include "train/setup/fit.h"
@@ -45,6 +47,8 @@ struct Incarnation {
   const config::Config& config;
   const RankStart& start;
   const std::unique_ptr<obs::RunOwner> owner;  // on the first rank; null on others
+  std::optional<RunListeners> listeners;       // on the first rank, from Run::begin() on
+  RunLog run_log;  // ends the attempt when all members after it are destroyed
   const obs::RunMode mode;
   const spec::ModelSpec model;
   DataSets data;

@@ -4,23 +4,52 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/error.h"
 #include "ckpt/generation/folder.h"
 #include "comm/mesh.h"
+#include "engine/step/signal_ring.h"
 #include "obs/clock.h"
 #include "spec/experts/expert_rows.h"
+#include "spec/facts/facts.h"
 #include "spec/parallel/data_parallel.h"
+#include "train/signals/rank_table.h"
 
 namespace trireme::train {
 namespace {
+
+std::vector<engine::StepSignals> signals_of(engine::Engine& engine, bool waits) {
+  return waits ? engine.drain_signals() : engine.take_signals();
+}
+
+std::vector<std::string> layer_names(const spec::ModelSpec& model) {
+  std::vector<std::string> names;
+  for (size_t layer = 0; layer < model.layers.size(); ++layer) {
+    names.push_back(spec::name_of_layer(model, static_cast<int>(layer)));
+  }
+  return names;
+}
 
 int64_t sent_in_steps(const spec::TrafficTable& traffic) { return traffic.total() - traffic.other; }
 
 }  // namespace
 
 TrainSummary Run::go() {
+  try {
+    run_attempt();
+  } catch (const std::exception& error) {
+    parts_.run_log.fails(error.what());
+    throw;
+  }
+  parts_.run_log.ends(
+      summary_.was_stopped ? "stopped" : "done",
+      fmt::format("{} at step {}", summary_.was_stopped ? "stopped" : "done", summary_.steps));
+  return summary_;
+}
+
+void Run::run_attempt() {
   describe();
   check_trace();
   resume();
@@ -32,8 +61,8 @@ TrainSummary Run::go() {
   } else {
     run_steps();
   }
+  phases().change(obs::Phase::closing);
   finish();
-  return summary_;
 }
 
 void Run::run_steps() {
@@ -46,6 +75,9 @@ void Run::run_steps() {
                          .log = [this](const std::string& text) { log(text); }},
                         position_);
   if (parts_.rank.is_first() && hooks_.begins) hooks_.begins(first - 1);
+  if (output_) output_->begin_layers(layer_names(parts_.model));
+  (void)signals_of(*parts_.engine, true);  // of steps that were replayed
+  taken_signals_ = engine_steps_;
   const engine::StepReport begun = parts_.engine->report();
   uncounted_steps_ = first - 1 - (begun.applied + begun.skipped);
   for (std::optional<int64_t> step = first; step && *step <= config_.training.steps;) {
@@ -58,6 +90,7 @@ void Run::run_steps() {
 void Run::enter_leg_of(int64_t step) {
   const Leg& leg = parts_.data.leg_at(step);
   if (&leg != parts_.leg) {
+    const obs::PhaseClock::Scope scope(phases(), obs::Phase::warmup);
     log(
         fmt::format("phase     {} from step {} on: seq_len {}, {} sequences a step; the engine is "
                     "rebuilt",
@@ -66,10 +99,18 @@ void Run::enter_leg_of(int64_t step) {
     finish_trace();
     trace_.reset();
     checkpoints_.release_engine();
+    record_steps(true);
     parts_.change_leg(leg);
+    engine_steps_ = taken_signals_ = 0;
     checkpoints_.use_engine(*parts_.engine);
     clock_.forget_laps();
+    parts_.run_log.add(
+        {.kind = obs::EventKind::replan,
+         .step = step - 1,
+         .text = fmt::format("{} from step {} on: the engine was rebuilt", leg.name, step),
+         .data = {{"seq_len", leg.seq_len}, {"global_batch_size", leg.global_batch_size}}});
   }
+  signal_step_ = step - engine_steps_;
   leg_first_step_ = step;
   const bool is_traced =
       hooks_.trace.first >= leg.first_step && hooks_.trace.first <= leg.last_step;
@@ -87,9 +128,15 @@ std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& repo
                        first - 1, leg.shift + position_.shift);
   const double data_seconds = data_seconds_;
   for (int64_t step = first; step <= last; ++step) {
-    parts_.engine->watch_transfers(agenda.exchanges_requests(step));  // it may be logged
+    const bool has_transfers =
+        parts_.plan().mesh[spec::Axis::cp] * parts_.plan().mesh[spec::Axis::ep] > 1;
+    // Transfers of a step that may be logged are measured.
+    sampler_.before_step(*parts_.engine, step, has_transfers && agenda.exchanges_requests(step));
+    phases().change(step == first ? obs::Phase::warmup : parts_.run_log.phase_of(step));
     queue_step(batches, step);
+    parts_.run_log.waited_for_data(data_seconds + batches.waited_seconds() - data_seconds_);
     data_seconds_ = data_seconds + batches.waited_seconds();
+    record_steps();
     if (step == position_.first_step) check_first_batch(batches.first_content_hash(), step);
     summary_.steps = step;
     summary_.attempt_steps = step - position_.first_step + 1;
@@ -107,7 +154,24 @@ std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& repo
     if (actions.is_last) return std::nullopt;
   }
   clock_.wait(parts_.engine->compute());
+  record_steps();
   return last + 1;
+}
+
+void Run::record_steps(bool waits) {
+  // A host that is far ahead of the device waits for it before signals are dropped.
+  constexpr int64_t max_ahead = engine::SignalRing::slots - 8;
+  const bool is_far_ahead = engine_steps_ - taken_signals_ >= max_ahead;
+  for (const engine::StepSignals& signals : signals_of(*parts_.engine, waits || is_far_ahead)) {
+    taken_signals_ = signals.index + 1;
+    if (signals.overflow > 0) continue;  // it was not run, and will be repeated
+    const int64_t step = signal_step_ + signals.index;
+    const int64_t tokens = position_.tokens_before + parts_.data.tokens_until(step) -
+                           parts_.data.tokens_until(position_.first_step - 1);
+    if (output_) output_->add_step(step, signals, tokens);
+    parts_.run_log.add_step(step, signals);
+  }
+  if (output_) output_->write_steps(waits);
 }
 
 std::optional<int64_t> Run::overflowed(int64_t step) {
@@ -137,6 +201,17 @@ void Run::enlarge_budget(int64_t from, int64_t step) {
   finish_trace();
   trace_.reset();
   checkpoints_.release_engine();
+  const obs::PhaseClock::Scope scope(phases(), obs::Phase::warmup);
+  record_steps(true);
+  parts_.run_log.repeats_until(step);
+  parts_.run_log.add({.kind = obs::EventKind::replan,
+                      .step = from,
+                      .severity = obs::Severity::warning,
+                      .text = fmt::format(
+                          "step {} was not applied: {} rows exceeded the row budget of {:.3g}; the "
+                          "engine is rebuilt with {:.3g}",
+                          from, overflow_rows_, parts_.row_budget, budget),
+                      .data = {{"row_budget", budget}, {"repeated_steps", step - from + 1}}});
   try {
     parts_.change_row_budget(budget);
   } catch (const base::OutOfMemory& error) {
@@ -145,6 +220,7 @@ void Run::enlarge_budget(int64_t from, int64_t step) {
         "moe.overflow = \"drop\", a smaller micro-batch, or resume with another layout\n{}",
         from, error.what()));
   }
+  engine_steps_ = taken_signals_ = 0;
   checkpoints_.use_engine(*parts_.engine);
   clock_.forget_laps();
   signals_.go_back(from);
@@ -191,14 +267,18 @@ void Run::queue_step(TrainBatches& batches, int64_t step) {
   if (is_traced) {
     clock_.wait(engine.compute());
     clock_.leave_out();  // slower than others
+    engine.watch_times(false);
     trace_->begin_step(step);
   }
   clock_.begin_step();
   const int64_t sent_before = sent_in_steps(engine.traffic());
   engine.step(batches, learning_rate(step));
+  ++engine_steps_;
   sent_bytes_ += sent_in_steps(engine.traffic()) - sent_before;
   clock_.end_step();
+  sampler_.after_step(engine);
   if (is_traced) {
+    engine.watch_times(true);
     trace_->end_step();
     clock_.wait(engine.compute());
     if (step == hooks_.trace.last) finish_trace();
@@ -210,7 +290,7 @@ void Run::queue_step(TrainBatches& batches, int64_t step) {
 }
 
 void Run::finish_trace() {
-  if (!trace_ || trace_->trace_file().empty()) return;
+  if (!trace_ || !trace_->is_on()) return;
   for (const std::string& line : trace_->finish()) log(line);
   summary_.picture = trace_->picture_file();
 }
@@ -220,17 +300,36 @@ void Run::finish_trace() {
 StepRequests Run::exchanged_requests(const StepAgenda& agenda, int64_t step) {
   if (!agenda.exchanges_requests(step) && !signals_.is_due(step)) return {};
   if (!parts_.rank.is_alone()) clock_.wait(parts_.engine->compute());
-  const Request request =
-      signals_.exchange(parts_.rank, step, parts_.owner && parts_.owner->is_fenced());
+  std::optional<obs::RankSample> sample;
+  if (sampler_.is_due(step, step == config_.training.steps)) {
+    sample = sampler_.sample(*parts_.engine, step,
+                             {.data = data_seconds_, .save = checkpoints_.figures().stall_seconds});
+  }
+  const Request request = signals_.exchange(
+      parts_.rank, step, parts_.owner && parts_.owner->is_fenced(), sample ? &*sample : nullptr);
   if (request.is_fenced) end_fenced();
+  record_ranks(step);
+  parts_.run_log.flush();
+  const obs::PhaseClock::Scope scope(phases(), obs::Phase::exposed_save);
   const bool is_save_time = checkpoints_.poll();
   return {.stop = request.stop, .save = request.save, .is_save_time = is_save_time};
+}
+
+void Run::record_ranks(int64_t step) {
+  const std::span<obs::RankSample> samples = signals_.samples();
+  const bool is_measured = std::ranges::all_of(
+      samples, [](const auto& sample) { return sample[obs::RankColumn::steps] > 0; });
+  if (samples.empty() || !is_measured || !parts_.rank.is_first()) return;
+  complete_samples(parts_.plan().mesh, samples);
+  if (output_) output_->add_ranks(step, rank_table_values(samples));
+  if (hooks_.sampled) hooks_.sampled(step, samples);
 }
 
 void Run::act(int64_t step, const StepActions& actions, StepReporter& reporter,
               const TrainBatches& batches) {
   summary_.was_stopped = actions.is_stopped;
   if (actions.waits()) clock_.wait(parts_.engine->compute());
+  record_steps();
   if (step == position_.first_step) {
     summary_.startup_seconds = obs::steady_seconds() - parts_.start_seconds;
     log(fmt::format("start-up  first step finished after {:.2f} s", summary_.startup_seconds));
@@ -239,13 +338,35 @@ void Run::act(int64_t step, const StepActions& actions, StepReporter& reporter,
   if (parts_.rank.is_first() && hooks_.progress) {
     hooks_.progress(step, fmt::format("loss {:.4f}", summary_.loss.value_or(0)));
   }
-  if (actions.validates) reporter.log_validation(step);
-  if (actions.saves) checkpoints_.save(step);
+  if (actions.validates) validate(step, reporter);
+  if (actions.saves) {
+    const obs::PhaseClock::Scope scope(phases(), obs::Phase::exposed_save);
+    checkpoints_.save(step);
+  }
   if (actions.exports) {
+    parts_.engine->interrupt_times();
+    const obs::PhaseClock::Scope scope(phases(), obs::Phase::exposed_save);
     checkpoints_.finish();  // first the checkpoint that the run can be resumed from
     export_weights(ckpt::generation_name(step));
   }
-  if (actions.is_stopped) log(fmt::format("stop requested: step {} is finished", step));
+  if (actions.is_stopped) {
+    log(fmt::format("stop requested: step {} is finished", step));
+    parts_.run_log.add({.kind = obs::EventKind::preempt,
+                        .step = step,
+                        .text = fmt::format("a stop was requested; step {} is the last", step)});
+  }
+}
+
+void Run::validate(int64_t step, StepReporter& reporter) {
+  const obs::PhaseClock::Scope scope(phases(), obs::Phase::validation);
+  reporter.log_validation(step);
+  const double loss = summary_.validation_loss.value_or(0);
+  base::Json data = {{"loss", loss}};
+  if (!std::isfinite(loss)) data["loss"] = "NaN";
+  parts_.run_log.add({.kind = obs::EventKind::validation,
+                      .step = step,
+                      .text = fmt::format("validation loss {:.4f} at step {}", loss, step),
+                      .data = std::move(data)});
 }
 
 void Run::end_fenced() {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -19,6 +20,8 @@
 #include "train/run/step_agenda.h"
 #include "train/run/step_reporter.h"
 #include "train/run/train_hooks.h"
+#include "train/signals/hardware_watch.h"
+#include "train/signals/rank_sampler.h"
 #include "train/trace/run_trace.h"
 
 namespace trireme::train {
@@ -36,15 +39,19 @@ class Run {
 
   // ---- start: until begin() no file changes
   CheckpointHooks checkpoint_hooks();
+  void record(const SavedGeneration&);
   void describe() const;
   // Loads the checkpoint that is asked for, if there is one. Collective.
   void resume();
   void describe_plan();  // collective
   void check_trace() const;
-  void begin();  // collective
+  void begin();        // collective
+  void begin_ranks();  // collective
   Checkpointer::Begin begin_output();
 
   // ---- steps
+  void run_attempt();
+  obs::PhaseClock& phases() { return parts_.run_log.phases(); }
   void run_steps();
   // Runs steps up to the end of the engine's leg. Returns the step that follows: the next leg's
   // first, one that has to be repeated, or none after the last of the attempt.
@@ -61,9 +68,13 @@ class Run {
   double learning_rate(int64_t step) const;
   int64_t predicted_sent_bytes() const;  // in the steps of this attempt in the current leg
   void queue_step(TrainBatches&, int64_t step);
+  // Records the steps that have ended. Waits for none, unless `waits` is true.
+  void record_steps(bool waits = false);
   void finish_trace();
   StepRequests exchanged_requests(const StepAgenda&, int64_t step);
+  void record_ranks(int64_t step);  // the samples of the last exchange
   void act(int64_t step, const StepActions&, StepReporter&, const TrainBatches&);
+  void validate(int64_t step, StepReporter&);  // collective
   [[noreturn]] void end_fenced();
 
   // ---- end
@@ -83,12 +94,17 @@ class Run {
   RunPosition position_;
   StepClock clock_;
   ControlSignals signals_;
+  std::unique_ptr<HardwareWatch> hardware_;  // null: not watched
+  RankSampler sampler_;
   double data_seconds_ = 0;           // for which steps waited for batches
   int64_t sent_bytes_ = 0;            // in steps
   int64_t predicted_sent_bytes_ = 0;  // in the steps of legs that have ended
   int64_t leg_first_step_ = 1;        // the first step of this attempt in the current leg
   int64_t uncounted_steps_ = 0;       // of the run, that the engine's state does not count
   int64_t overflow_rows_ = 0;         // of the step that has to be repeated
+  int64_t engine_steps_ = 0;          // that the current engine has run
+  int64_t taken_signals_ = 0;         // of its steps
+  int64_t signal_step_ = 1;           // the step of the engine's signals with index 0
 };
 
 }  // namespace trireme::train

@@ -15,6 +15,7 @@
 namespace trireme::train {
 
 void Run::finish() {
+  record_steps(true);
   checkpoints_.finish();
   summary_.checkpoints = checkpoints_.figures();
   summary_.saved_step = parts_.rank.gather(summary_.saved_step).front();
@@ -40,6 +41,7 @@ bool Run::has_final_weights() {
 
 // A failing export is reported; what it would have exported is in the checkpoint.
 void Run::export_weights(const std::string& name) {
+  const obs::PhaseClock::Scope scope(phases(), obs::Phase::exporting);
   const SavedWeights saved =
       save_weights(*parts_.engine, parts_.rank, output_ ? &output_->saver() : nullptr, name);
   summary_.weights = saved.path;
@@ -48,6 +50,10 @@ void Run::export_weights(const std::string& name) {
     log(fmt::format("weights   {} ({} in {:.2f} s)", saved.path.string(),
                     obs::bytes_text(saved.bytes), saved.seconds));
     if (output_) output_->add(summary_.steps, saved);
+    parts_.run_log.add({.kind = obs::EventKind::exported,
+                        .step = summary_.steps,
+                        .text = fmt::format("weights were written to {}", saved.path.string()),
+                        .data = {{"bytes", saved.bytes}, {"seconds", saved.seconds}}});
   } else {
     log(
         fmt::format("weights   not exported: {}; `trireme ckpt export {}` makes them from the "

@@ -10,6 +10,7 @@
 #include "train/run/run.h"
 #include "train/run/run_work.h"
 #include "train/run/validation.h"
+#include "train/signals/rank_table.h"
 
 namespace trireme::train {
 namespace {
@@ -41,7 +42,13 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
                     .rank = parts_.rank,
                     .device = *parts_.platform.device},
                    hooks.resume, guard_of(parts_.owner.get()), checkpoint_hooks()),
-      signals_(hooks.stop, hooks.save) {
+      signals_(hooks.stop, hooks.save),
+      hardware_(make_hardware_watch(c.metrics.hardware, parts_.platform, start)),
+      sampler_({.model = parts_.model,
+                .platform = parts_.platform,
+                .start = start,
+                .hardware = hardware_.get(),
+                .steps = c.metrics.ranks_freq}) {
   summary_.hardware = parts_.platform.hardware;
   summary_.parameters = spec::parameter_count(parts_.model);
 }
@@ -56,8 +63,27 @@ CheckpointHooks Run::checkpoint_hooks() {
                 summary_.saved_step = saved.step;
                 log(saved_line(saved));
                 if (output_) output_->add(saved);
+                record(saved);
+              },
+          .failed =
+              [this](int64_t step, const std::string& why) {
+                parts_.run_log.add({.kind = obs::EventKind::save_failed,
+                                    .step = step,
+                                    .severity = obs::Severity::error,
+                                    .text = fmt::format(
+                                        "the checkpoint of step {} was not saved: {}", step, why)});
               },
           .program = hooks_.program};
+}
+
+void Run::record(const SavedGeneration& saved) {
+  parts_.run_log.saved();
+  parts_.run_log.add({.kind = obs::EventKind::checkpoint,
+                      .step = saved.step,
+                      .text = fmt::format("the checkpoint of step {} is durable", saved.step),
+                      .data = {{"bytes", saved.bytes},
+                               {"stall_seconds", saved.stall_seconds},
+                               {"durable_seconds", saved.durable_seconds}}});
 }
 
 void Run::log(const std::string& text) const {
@@ -77,6 +103,7 @@ void Run::describe() const {
 }
 
 void Run::resume() {
+  const obs::PhaseClock::Scope scope(phases(), obs::Phase::restore);
   resumed_ = checkpoints_.resume([this](int64_t first, int64_t last, int64_t shift) {
     const Leg& leg = *parts_.leg;
     if (&parts_.data.leg_at(first) != &leg || &parts_.data.leg_at(last) != &leg) {
@@ -89,6 +116,7 @@ void Run::resume() {
                          first - 1, leg.shift + shift);
     for (int64_t step = first; step <= last; ++step) {
       parts_.engine->step(batches, learning_rate(step));
+      ++engine_steps_;
       if (parts_.rank.is_first() && hooks_.progress) hooks_.progress(step, "replay");
     }
   });
@@ -163,6 +191,16 @@ void Run::begin() {
   if (parts_.start.begins) parts_.start.begins();
   checkpoints_.begin(begin);
   if (parts_.owner) parts_.owner->begun();
+  begin_ranks();
+}
+
+void Run::begin_ranks() {
+  if (hardware_ && !hardware_->problem().empty()) {
+    log("hardware  counters are unknown: " + hardware_->problem());
+  }
+  const std::vector<RankPlace> places =
+      parts_.rank.gather(rank_place(node_name(), parts_.platform.hardware));
+  if (output_) output_->begin_ranks(rank_table_shape(parts_.plan().mesh, places));
 }
 
 // Opens the run's folder. On the first rank.
@@ -176,8 +214,31 @@ Checkpointer::Begin Run::begin_output() {
               : continues                               ? begin.previous_run
                                                         : "");
   begin.writer = {.run = owner.run(), .epoch = owner.epoch()};
+  parts_.listeners.emplace(config_, hooks_.environment,
+                           base::Json{{"kind", "run"},
+                                      {"run", owner.run()},
+                                      {"attempt", owner.attempt()},
+                                      {"name", config_.job.name},
+                                      {"group", config_.job.group},
+                                      {"folder", config_.job.dump_folder},
+                                      {"resumes", parts_.mode == obs::RunMode::resume},
+                                      {"config", config::to_json(config_)}});
   output_.emplace(config_, parts_.mode, parts_.plan(), parts_.tokenizer.files(), owner,
-                  hooks_.program, resumed_ ? resumed_->step : -1);
+                  hooks_.program, resumed_ ? resumed_->step : -1,
+                  [this](std::string_view lines) { parts_.listeners->pass_on(lines); });
+  summary_.prediction = predict_run(config_, parts_.platform.hardware, hooks_.machines);
+  obs::write_file(output_->folder() / "prediction.json",
+                  prediction_json(*summary_.prediction, parts_).dump(2) + "\n");
+  const int sharers = parts_.start.device_sharers;
+  parts_.run_log.open(owner, {.name = config_.job.name,
+                              .group = config_.job.group,
+                              .ranks = parts_.start.ranks,
+                              .devices = (parts_.start.ranks + sharers - 1) / sharers,
+                              .price_per_hour = summary_.prediction->price_per_hour,
+                              .resumed_from = resumed_ ? resumed_->step : -1,
+                              .rules = AlertRules(config_.alerts, *summary_.prediction,
+                                                  config_.checkpoint.enable, obs::wall_seconds()),
+                              .listeners = &*parts_.listeners});
   summary_.run_folder = output_->folder();
   log(fmt::format("run       {} in {} ({}, attempt {})", config_.job.name, config_.job.dump_folder,
                   owner.run(), owner.attempt()));

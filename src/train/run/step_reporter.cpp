@@ -29,12 +29,13 @@ void StepReporter::log_step(int64_t step, double data_seconds, const TrainBatche
   logged_step_ = step;
   logged_data_seconds_ = data_seconds;
 
+  to_.parts.run_log.add_log(step, figures.step_seconds);
   to_.summary.loss = report.mean_loss;
   to_.summary.loss_curve.push_back({static_cast<double>(step), report.mean_loss});
   to_.summary.skipped_steps = report.skipped;
   to_.summary.attempt_skipped_steps = skips_.attempt_skipped();
   to_.log(obs::step_line(step_line_of(figures)));
-  if (to_.output != nullptr) to_.output->add("train", step, step_metrics(figures));
+  if (to_.output != nullptr) to_.output->add_logged_step(step, step_metrics(figures));
   if (to_.parts.plan().keeps_losses) log_source_losses(step, batches);
   if (spec::moe_of(to_.parts.model) != nullptr) log_experts(step);
   skips_.check(step, report);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/setup/rank.h"
 
+#include <algorithm>
 #include <future>
 
 namespace trireme::train {
@@ -37,6 +38,24 @@ void Rank::on_first(const std::function<void()>& work) {
   if (failure) std::rethrow_exception(failure);
   // The others wait until the first rank's exception aborts the world.
   if (state == State::failed) barrier();
+}
+
+std::vector<std::string> Rank::gather_texts(const std::string& mine) {
+  if (is_alone()) return {mine};
+  using Piece = std::array<char, slot_bytes>;
+  const std::vector<uint64_t> lengths = gather(static_cast<uint64_t>(mine.size()));
+  const uint64_t longest = *std::ranges::max_element(lengths);
+  std::vector<std::string> texts(is_first() ? lengths.size() : 0);
+  for (uint64_t begin = 0; begin < longest; begin += slot_bytes) {
+    Piece piece{};
+    if (begin < mine.size()) mine.copy(piece.data(), piece.size(), begin);
+    const std::vector<Piece> pieces = gather(piece);
+    for (size_t rank = 0; rank < texts.size(); ++rank) {
+      const uint64_t left = lengths[rank] - std::min(begin, lengths[rank]);
+      texts[rank].append(pieces[rank].data(), std::min<uint64_t>(left, slot_bytes));
+    }
+  }
+  return texts;
 }
 
 void Rank::gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -46,6 +47,9 @@ class Rank {
     gather_bytes(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
     return all;
   }
+  // Returns every rank's text, by rank, on the first rank, and nothing on others. For texts of any
+  // length, outside of steps. Collective.
+  std::vector<std::string> gather_texts(const std::string& mine);
   void barrier() {
     if (world_) world_->barrier();
   }

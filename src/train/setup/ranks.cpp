@@ -175,6 +175,7 @@ void run_threads(const config::Config& c, const comm::RankInfo& info,
   RankStart start{.ranks = ranks,
                   .system = with_threads(c.system, info, ranks),
                   .device_sharers = ranks,
+                  .process_ranks = ranks,
                   .begins = [&has_begun] { has_begun = true; }};
   start.description = {
       fmt::format("ranks     {} as threads of this process, {}", ranks,
@@ -187,7 +188,7 @@ void run_threads(const config::Config& c, const comm::RankInfo& info,
   try {
     comm::run_ranks(world, [&](int rank) {
       RankStart own = start;
-      own.number = rank;
+      own.number = own.local_rank = rank;
       // Threads share one configuration and one build: there is nothing to compare.
       own.connect = [&world, rank, options](device::Device&, const std::string&) {
         return world.communicator(rank, options);
@@ -214,6 +215,7 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
                   .ranks = info.world,
                   .system = system_of_process(c.system, on_gpu, world),
                   .device_sharers = info.local_world,
+                  .local_rank = info.local_rank,
                   .begins = [&world] { world.keep_flight(true); }};
   if (on_gpu) {
     const auto gpus = std::max<int>(1, static_cast<int>(device::gpu_status().gpus.size()));

@@ -27,6 +27,8 @@ struct RankStart {
   int number = 0, ranks = 1;
   config::System system;   // with this rank's GPU and its share of the cores
   int device_sharers = 1;  // ranks on this rank's device
+  int process_ranks = 1;   // ranks in this process
+  int local_rank = 0;      // among the ranks of this host
   // Connects the rank, after its device was made; null with one rank. Compares `identity`
   // (run_identity.h) with the first rank's, and throws ConfigError that names the differences.
   std::function<std::unique_ptr<comm::Communicator>(device::Device&, const std::string& identity)>

@@ -11,8 +11,12 @@ namespace trireme::train {
 
 std::string run_identity(const config::Config& config, const base::Json& data) {
   base::Json keys = config::to_json(config);
-  for (const char* key : {"threads", "gpu", "cache_folder", "peak_tflops", "machine"}) {
+  for (const char* key : {"threads", "gpu", "cache_folder", "peak_tflops", "machine", "price_per_hour"}) {
     keys["system"].erase(key);
+  }
+  for (const char* section : {"metrics", "alerts"}) {  // used by the first rank only
+    keys[section].erase("command");
+    keys[section].erase("webhook");
   }
   for (const char* section : {"training", "validation"}) {
     keys[section].erase("dataset_path");

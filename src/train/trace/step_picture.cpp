@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 
+#include "base/text/json.h"
 #include "obs/output_file.h"
 #include "sim/picture.h"
 
@@ -12,6 +15,42 @@ namespace {
 
 size_t actions_of(const engine::Engine& engine, size_t pp_rank) {
   return engine.plan().schedule.program[pp_rank].size();
+}
+
+// Returns the compute actions of all ranks; times are shifted by `shift`.
+base::Json actions_json(const schedule::Schedule& schedule, const sim::Timeline& timeline,
+                        double shift) {
+  base::Json actions = base::Json::array();
+  for (size_t rank = 0; rank < schedule.program.size(); ++rank) {
+    for (size_t i = 0; i < schedule.program[rank].size(); ++i) {
+      const schedule::Action& action = schedule.program[rank][i];
+      const sim::Span& span = timeline[rank][i];
+      const bool is_message = schedule::is_send(action.op) || schedule::is_receive(action.op);
+      if (is_message || action.microbatch < 0) continue;  // they run beside other actions
+      const std::string kind(schedule::name_of(action.op));
+      actions.push_back({{"rank", rank},
+                         {"action", fmt::format("{}{}", kind, action.microbatch)},
+                         {"stage", action.stage},
+                         {"micro", action.microbatch},
+                         {"kind", kind},
+                         {"begin", span.begin + shift},
+                         {"end", span.end + shift}});
+    }
+  }
+  return actions;
+}
+
+// Returns when the first action of a measured step began.
+double first_begin(const schedule::Schedule& schedule, const sim::Timeline& timeline) {
+  double first = std::numeric_limits<double>::infinity();
+  for (size_t rank = 0; rank < schedule.program.size(); ++rank) {
+    for (size_t i = 0; i < schedule.program[rank].size(); ++i) {
+      if (schedule.program[rank][i].op == schedule::Op::F) {
+        first = std::min(first, timeline[rank][i].begin);
+      }
+    }
+  }
+  return std::isfinite(first) ? first : 0;
 }
 
 }  // namespace
@@ -61,6 +100,19 @@ sim::Result StepPicture::simulated(const Drawn& drawn) const {
   const sim::Links links{{{.latency = sim::measured_latency(plan.schedule, drawn.timeline)}}, {}};
   return sim::simulate(plan.schedule, sim::measured_costs(plan.schedule, drawn.timeline), links,
                        {.send_buffers = plan.layout.send_buffers, .timeline = true});
+}
+
+base::Json StepPicture::to_json() const {
+  const schedule::Schedule& schedule = engine_.plan().schedule;
+  base::Json steps = base::Json::array();
+  for (const Drawn& drawn : drawn_) {
+    const double begin = first_begin(schedule, drawn.timeline);
+    steps.push_back({{"step", drawn.step},
+                     {"pp", schedule.ranks},
+                     {"planned", actions_json(schedule, simulated(drawn).timeline, begin)},
+                     {"traced", actions_json(schedule, drawn.timeline, 0)}});
+  }
+  return {{"steps", steps}};
 }
 
 double StepPicture::ratio() const {

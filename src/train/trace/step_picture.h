@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "base/text/json_fwd.h"
 #include "engine/engine.h"
 #include "engine/step/action_times.h"
 #include "sim/measured.h"
@@ -30,6 +31,9 @@ class StepPicture {
   bool has_steps() const { return !drawn_.empty(); }
   // REQUIRES: has_steps(). Throws IoError.
   void write(const std::filesystem::path& file) const;
+  // Returns the object of pipeline.json (docs/formats.md): planned and traced actions of each step,
+  // in seconds since its begin.
+  base::Json to_json() const;
   // Returns measured over simulated time of all traced steps, from the first action to the last.
   double ratio() const;
 

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/trace/trace.h"
+#include "train/trace/trace_file.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "base/error.h"
 #include "base/text/json.h"
 #include "engine/engine.h"
 #include "train/setup/setup.h"
+#include "train/trace/op_timeline.h"
+#include "train/trace/run_trace.h"
+#include "train/trace/stream_timeline.h"
+#include "train/trace/trace_steps.h"
 
 namespace trireme::train {
 namespace {
@@ -48,36 +53,41 @@ base::Json read(const std::filesystem::path& file) {
   return base::Json::parse(text.str());  // throws if it is not JSON
 }
 
-TEST(Trace, has_every_operation_on_both_tracks) {
+TEST(Trace, has_everything_that_is_queued_on_both_tracks) {
   const auto file =
       std::filesystem::temp_directory_path() / fmt::format("trireme_trace_{}.json", ::getpid());
   Rig rig;
   Ones source;
-  int64_t ops = 0;
+  StreamTimeline timeline(rig.engine.streams());
+  for (const int64_t step : {3, 4}) {
+    timeline.start(step);
+    rig.engine.step(source, 1e-3);
+    timeline.finish();
+  }
+  for (const device::Stream* stream : rig.engine.streams()) EXPECT_EQ(stream->observer(), nullptr);
+  EXPECT_EQ(timeline.host_waits(), 0);
   {
-    Trace trace(file, rig.engine.compute());
-    for (const int64_t step : {3, 4}) {
-      trace.begin_step(step);
-      rig.engine.step(source, 1e-3);
-      trace.end_step();
-    }
-    EXPECT_EQ(rig.engine.compute().observer(), nullptr);
-    trace.finish();
-    EXPECT_EQ(trace.waits(), 0);
+    obs::OutputFile out(file, obs::OutputFile::Mode::replace);
+    write_trace(out, {unpacked(packed(rank_trace(0, {}, timeline)))});
   }
   const base::Json json = read(file);
   std::filesystem::remove(file);
   EXPECT_EQ(json["otherData"]["host_waits_inside_steps"], 0);
   EXPECT_EQ(json["otherData"]["first_step"], 3);
   EXPECT_EQ(json["otherData"]["last_step"], 4);
+  EXPECT_EQ(json["otherData"]["clocks"][0]["error_us"], 0);
   std::map<int, double> end_of_track;
-  int64_t queued = 0, named = 0, layered = 0;
+  std::set<std::string> names;
+  int64_t ops = 0, queued = 0, layered = 0, flows = 0;
   for (const base::Json& event : json["traceEvents"]) {
     if (event["ph"] == "M") {
-      ++named;
+      if (event["args"].contains("name")) names.insert(event["args"]["name"].get<std::string>());
       continue;
     }
-    ASSERT_EQ(event["ph"], "X");
+    if (event["ph"] != "X") {
+      ++flows;
+      continue;
+    }
     EXPECT_GE(event["dur"].get<double>(), 0);
     EXPECT_TRUE(event.contains("cat")) << event.dump();
     if (event["name"].get<std::string>().starts_with("step ")) continue;
@@ -89,10 +99,24 @@ TEST(Trace, has_every_operation_on_both_tracks) {
     queued += event["name"].get<std::string>().starts_with("queue ") ? 1 : 0;
     layered += event.contains("args") && event["args"]["layer"] != "" ? 1 : 0;
   }
-  EXPECT_EQ(named, 3);
+  EXPECT_EQ(names, (std::set<std::string>{"rank 0", "stream compute", "stream copy", "host"}));
   EXPECT_GT(ops, 2 * 20);
   EXPECT_EQ(ops, queued);
   EXPECT_GT(layered, ops / 2);
+  EXPECT_GT(flows, 0);
+}
+
+TEST(Trace, a_trace_without_steps_is_a_file_without_events) {
+  const auto file =
+      std::filesystem::temp_directory_path() / fmt::format("trireme_empty_{}.json", ::getpid());
+  {
+    obs::OutputFile out(file, obs::OutputFile::Mode::replace);
+    write_trace(out, {RankTrace{.name = "rank 0", .streams = {"compute"}, .strings = {""}}});
+  }
+  const base::Json json = read(file);
+  std::filesystem::remove(file);
+  EXPECT_EQ(json["otherData"]["first_step"], 0);
+  for (const base::Json& event : json["traceEvents"]) EXPECT_EQ(event["ph"], "M");
 }
 
 TEST(Trace, a_wait_of_the_host_is_counted) {
@@ -107,6 +131,14 @@ TEST(Trace, a_wait_of_the_host_is_counted) {
   free[2].begin = 2e-3;
   free[2].queue_end = 3e-5;
   EXPECT_EQ(host_waits(free), 0);
+}
+
+TEST(Trace, large_worlds_keep_evenly_spaced_ranks) {
+  EXPECT_EQ(kept_stride({100}, 10), 1);  // there is always one
+  EXPECT_EQ(kept_stride({10, 10, 10, 10}, 40), 1);
+  EXPECT_EQ(kept_stride({10, 10, 10, 10}, 39), 2);
+  EXPECT_EQ(kept_stride({10, 10, 10, 10}, 19), 4);
+  EXPECT_EQ(kept_stride(std::vector<int64_t>(1024, 3), 100), 32);
 }
 
 TEST(Trace, steps_are_given_as_first_and_last) {

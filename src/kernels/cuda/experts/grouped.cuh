@@ -22,11 +22,11 @@
 namespace trireme::kernels::cuda {
 
 // In FusedProduct, m is the number of rows that the operands have room for, and clusters_m and
-// tiles are not used; of weight gradients, they are those of one group, and k is not used.
+// tiles are not used; for weight gradients, they are those of one group, and k is not used.
 struct GroupedProduct : FusedProduct {
   const int32_t* starts;  // [groups + 1]
   int groups;
-  // The part that this launch computes; the first is a multiple of 256. Of weight gradients, the
+  // The part that this launch computes; the first is a multiple of 256. For weight gradients, the
   // end is the operands'.
   int first_row, end_row;
   const float* row_weight;

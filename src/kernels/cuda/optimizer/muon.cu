@@ -6,6 +6,7 @@
 
 #include "base/split_float.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/optimizer/change_squares.cuh"
 #include "kernels/cuda/table_ops.h"
 #include "kernels/step_state.h"
 #include "kernels/wide_sum.h"
@@ -42,10 +43,10 @@ __global__ void momentum_kernel(float* m, float* u, const Grad* grad, const Step
   });
 }
 
-__global__ void normalize_kernel(float* d, const StepSums* sums, int64_t count, float eps) {
+__global__ void normalize_kernel(float* d, const WideSum* squares, int64_t count, float eps) {
   __shared__ float factor;
   if (threadIdx.x == 0) {
-    const double norm = sqrt(to_double(sums->squares));
+    const double norm = sqrt(to_double(*squares));
     factor = isfinite(norm) ? static_cast<float>(1 / fmax(norm, static_cast<double>(eps))) : 0;
   }
   __syncthreads();
@@ -54,9 +55,11 @@ __global__ void normalize_kernel(float* d, const StepSums* sums, int64_t count, 
 
 template <typename Param, typename Master>
 __global__ void muon_kernel(Param* param, Master* master, const float* direction,
-                            const StepState* state, int64_t count, float factor, float decay) {
+                            const StepState* state, int64_t count, float factor, float decay,
+                            CountedChanges changes) {
   if (state->skip != 0) return;
   const float rate = state->learning_rate;
+  double squares = 0;
   for_each_element(count, [&](int64_t i) {
     constexpr bool is_split = std::is_same_v<Master, uint16_t>;
     float p = 0;
@@ -66,7 +69,12 @@ __global__ void muon_kernel(Param* param, Master* master, const float* direction
     } else {
       p = master[i];
     }
+    const float before = p;
     p -= rate * (factor * direction[i] + decay * p);
+    if (i >= changes.begin && i < changes.end) {
+      const auto change = static_cast<double>(p - before);
+      squares += change * change;
+    }
     if constexpr (is_split) {
       const uint32_t packed = base::split_bits(__float_as_uint(p));
       param[i] = __ushort_as_bfloat16(static_cast<uint16_t>(packed >> 16U));
@@ -76,6 +84,7 @@ __global__ void muon_kernel(Param* param, Master* master, const float* direction
       if constexpr (!std::is_same_v<Param, Master>) store(&param[i], p);
     }
   });
+  add_changes<threads>(changes, squares);
 }
 
 unsigned blocks_for(Stream& stream, int64_t count) {
@@ -105,7 +114,7 @@ void normalize(Stream& stream, const NormalizeArgs& args) {
   const int64_t count = args.d.elements();
   if (count == 0) return;
   normalize_kernel<<<blocks_for(stream, count), threads, 0, handle_of(stream)>>>(
-      data<float>(args.d), data<StepSums>(args.sums), count, args.eps);
+      data<float>(args.d), data<WideSum>(args.squares), count, args.eps);
   check_launch("normalize");
 }
 
@@ -115,7 +124,7 @@ void muon(Stream& stream, const MuonArgs& args) {
   const auto run = [&]<typename Param, typename Master>(Param* param, Master* master) {
     muon_kernel<<<blocks_for(stream, count), threads, 0, handle_of(stream)>>>(
         param, master, data<float>(args.direction), data<StepState>(args.state), count, args.factor,
-        args.weight_decay);
+        args.weight_decay, counted_changes(args.changes));
     check_launch("muon");
   };
   const Tensor& master = args.master ? args.master : args.param;

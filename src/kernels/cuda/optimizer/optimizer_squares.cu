@@ -109,7 +109,7 @@ __device__ void add_to(WideSum* to, const WideSum& sum) {
 
 template <typename T>
 __global__ void __launch_bounds__(warps* warp_size)
-    sum_squares_kernel(const T* x, int64_t count, bool is_aligned, StepSums* sums) {
+    sum_squares_kernel(const T* x, int64_t count, bool is_aligned, WideSum* squares) {
   __shared__ Tile<T> tiles[warps];
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
   Tile<T>& tile = tiles[warp];
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(warps* warp_size)
     add_parts(sum, wide_parts(block_sum(tile)));
     __syncwarp();  // all lanes have read before the next tile is written
   }
-  add_to(&sums->squares, sum);
+  add_to(squares, sum);
 }
 
 }  // namespace
@@ -144,7 +144,7 @@ void sum_squares(Stream& stream, const SumSquaresArgs& args) {
     const int64_t blocks = std::min(ceil_div(count, warps * tile_elements),
                                     resident * cuda.cuda_device().multiprocessors());
     sum_squares_kernel<T><<<static_cast<unsigned>(blocks), warps * warp_size, 0, cuda.handle()>>>(
-        data<T>(args.x), count, is_aligned, data<StepSums>(args.sums));
+        data<T>(args.x), count, is_aligned, data<WideSum>(args.squares));
   });
   check_launch("sum_squares");
 }

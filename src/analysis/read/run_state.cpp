@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "analysis/read/run_state.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "base/error.h"
+#include "obs/run_owner.h"
+
+namespace trireme::analysis {
+namespace {
+
+// Returns the state that the end event of `attempt` names; none if that attempt has not ended with
+// one.
+std::optional<RunState> ended_state(const RunRecord& run, int64_t attempt) {
+  for (auto event = run.events.rbegin(); event != run.events.rend(); ++event) {
+    if (event->attempt < attempt || event->kind == obs::EventKind::start) break;
+    if (event->kind != obs::EventKind::end) continue;
+    const std::string reason = event->data.value("reason", std::string());
+    if (reason == "done") return RunState::done;
+    if (reason == "stopped") return RunState::stopped;
+    return RunState::failed;
+  }
+  return {};
+}
+
+double modified_seconds(const std::filesystem::path& file) {
+  std::error_code error;
+  const auto time = std::filesystem::last_write_time(file, error);
+  if (error) return 0;
+  return std::chrono::duration<double>(std::chrono::file_clock::to_sys(time).time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+RunState state_of(RunRecord& run, double now) {
+  std::optional<obs::OwnerRecord> owner;
+  try {
+    owner = obs::read_owner(run.folder);
+    if (!owner)
+      run.problems.emplace_back("owner.json is missing: whether the run goes on is unknown");
+  } catch (const base::Error& error) {
+    run.problems.emplace_back(error.what());
+  }
+  if (owner) run.attempt = std::max(run.attempt, owner->attempt);
+  if (const auto state = ended_state(run, run.attempt)) return *state;
+  const bool is_complete = run.total_steps > 0 && run.last_step >= run.total_steps;
+  if (!owner) return is_complete ? RunState::done : RunState::unknown;
+  if (owner->is_released) return is_complete ? RunState::done : RunState::stopped;
+  if (const auto is_alive = obs::is_holder_alive(*owner)) {
+    return *is_alive ? RunState::running : RunState::died;
+  }
+  const double age = now - modified_seconds(run.folder / obs::RunOwner::record_name);
+  return age <= obs::RunOwner::lease_seconds ? RunState::running : RunState::died;
+}
+
+}  // namespace trireme::analysis

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starts the page, keeps it in step with the runs, and shows errors where they happen.
+import {isReport, readInlined} from './api.js';
+import {makeDataPanel, makeLearningPanel, makeMetricPanel, makeSpeedPanel, makeStabilityPanel} from './curves.js';
+import {el, note, replace} from './dom.js';
+import {makeFlamePanel} from './flame.js';
+import {makeCheckpointsPanel, makeEventsPanel} from './history.js';
+import {listen} from './live.js';
+import {allRuns, detailsOf, hasPlanner, loadDetails, loadEvents, loadRuns, shownRun} from './runinfo.js';
+import {makePipelinePanel} from './pipeline.js';
+import {drawPlanner} from './planner.js';
+import {makeLayersPanel, makeRanksPanel} from './ranks.js';
+import {makeHardwarePanel, makeLedgerPanel, makeMemoryPanel} from './resources.js';
+import {refreshSeries, restartSeries} from './series.js';
+import {drawRange, drawToolbar, listenToKeys, restoreTheme} from './toolbar.js';
+import {drawTop} from './top.js';
+import {changeView, listenToFragment, onView, readFragment, view} from './view.js';
+import {makeWaterfallPanel} from './waterfall.js';
+
+const slow_ms = 5000;  // between refreshes of what is not a curve
+let panels = [];
+let connection = '';
+let is_refreshing = false, is_stale = false, is_slow_running = false, slow_time = 0;
+
+// dygraphs writes labels of ticks as markup; this policy makes markup text.
+function forbidMarkup() {
+  if (!window.trustedTypes) return;
+  window.trustedTypes.createPolicy('default', {
+    createHTML: (text) => text.replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`),
+    createScript: () => null,
+    createScriptURL: () => null,
+  });
+}
+
+// The board, or the planner.
+function showPage() {
+  const is_plan = view().page === 'plan';
+  document.getElementById('board').hidden = is_plan;
+  document.getElementById('planner').hidden = !is_plan;
+  document.documentElement.classList.toggle('plan', is_plan);
+  if (is_plan) drawPlanner(document.getElementById('planner')).catch(showFailure);
+}
+
+function drawAll() {
+  showPage();
+  drawTop(document.getElementById('top'), connection);
+  drawToolbar(document.getElementById('toolbar'));
+  for (const panel of panels) panel.draw?.();
+  drawRange();
+  const run = shownRun();
+  document.title = run ? `${run.name}: ${run.sentence}` : 'Trireme board';
+}
+
+// A panel that is far below the window waits until the reader comes near.
+function isNear(panel) {
+  const box = panel.node.getBoundingClientRect();
+  return box.height > 0 && box.top < window.innerHeight + 400 && box.bottom > -400;
+}
+
+async function refreshPanel(panel) {
+  if (!panel.refresh) return;
+  if (!isNear(panel)) {
+    panel.is_stale = true;
+    return;
+  }
+  panel.is_stale = false;
+  try {
+    await panel.refresh();
+    panel.node.querySelector('.failed')?.remove();
+  } catch (error) {
+    panel.node.querySelector('.failed')?.remove();
+    panel.node.append(el('p', {class: 'failed'}, error.message));
+  }
+}
+
+async function refreshSlow() {
+  if (is_slow_running) return;
+  is_slow_running = true;
+  slow_time = Date.now();
+  await Promise.all(panels.map(refreshPanel));
+  is_slow_running = false;
+}
+
+function watchPanels() {
+  const observer = new IntersectionObserver((entries) => {
+    for (const panel of panels) {
+      if (panel.is_stale && entries.some((entry) => entry.isIntersecting && entry.target === panel.node)) refreshPanel(panel);
+    }
+  }, {rootMargin: '400px'});
+  for (const panel of panels) observer.observe(panel.node);
+}
+
+// After news: details and curves at once, the rest at most every five seconds.
+async function refresh() {
+  if (is_refreshing) {
+    is_stale = true;
+    return;
+  }
+  is_refreshing = true;
+  try {
+    do {
+      is_stale = false;
+      const ids = [view().run, ...view().compare.filter((id) => id !== view().run && id < allRuns().length)];
+      const curves = refreshSeries();
+      await Promise.all([...ids.map((id) => loadDetails(id)), loadEvents().catch(() => {}), curves]);
+      drawAll();
+      if (Date.now() - slow_time > slow_ms) refreshSlow();
+    } while (is_stale);
+    showFailure(null);
+  } catch (error) {
+    showFailure(error);
+  } finally {
+    is_refreshing = false;
+  }
+}
+
+function showFailure(error) {
+  const holder = document.getElementById('failure');
+  replace(holder, error ? note(error.message) : null);
+}
+
+function addPanels() {
+  const first = document.getElementById('first');
+  const more = document.getElementById('more');
+  const above = [makeLearningPanel(), makeStabilityPanel(), makeSpeedPanel(), makeWaterfallPanel(),
+    makeEventsPanel(), makeCheckpointsPanel()];
+  const below = [makeRanksPanel(), makeLayersPanel(), makeMemoryPanel(), makePipelinePanel(), makeFlamePanel(),
+    makeHardwarePanel(), makeLedgerPanel(), makeDataPanel(), makeMetricPanel()];
+  first.append(...above.map((panel) => panel.node));
+  more.append(...below.map((panel) => panel.node));
+  panels = [...above, ...below];
+}
+
+let heat_timer = 0;
+
+async function viewChanged(_, names) {
+  if (names.includes('run') || names.includes('compare')) {
+    await refresh();  // details first: they list the tags of a run
+    restartSeries();
+    refreshSlow();
+    return;
+  }
+  if (names.some((name) => ['x', 'from', 'to', 'speed', 'tag'].includes(name))) restartSeries();
+  drawAll();
+  if (names.some((name) => ['from', 'to', 'column', 'rank'].includes(name))) {
+    window.clearTimeout(heat_timer);  // the heat maps follow when the range is at rest
+    heat_timer = window.setTimeout(() => panels.filter((panel) => panel.is_wide).forEach(refreshPanel), 150);
+  }
+}
+
+async function start() {
+  forbidMarkup();
+  readInlined();
+  restoreTheme();
+  readFragment();
+  listenToFragment();
+  listenToKeys();
+  document.documentElement.classList.toggle('report', isReport());
+  await loadRuns();
+  if (allRuns().length === 0) {
+    if (hasPlanner()) changeView({page: 'plan'});
+    onView(drawAll);
+    drawAll();
+    document.documentElement.dataset.ready = 'yes';
+    return;
+  }
+  if (!allRuns().some((run) => run.id === view().run)) changeView({run: allRuns()[0].id});
+  const others = view().compare.filter((id) => allRuns().some((run) => run.id === id));
+  await Promise.all([view().run, ...others].map((id) => loadDetails(id)));
+  addPanels();
+  const first = refresh();  // asks for the curves before anything is drawn
+  drawAll();
+  watchPanels();
+  onView(viewChanged);
+  window.addEventListener('theme', drawAll);
+  window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawAll);
+  await first;
+  document.documentElement.dataset.ready = 'yes';
+  listen((runs) => {
+    const is_news = runs.some(({id, revision, step, state}) => {
+      const known = detailsOf(id);
+      return known && ((revision !== undefined && known.revision !== revision) || known.step !== step || known.state !== state);
+    });
+    if (is_news && !document.hidden) refresh();
+  }, (is_connected) => {
+    connection = is_connected ? '' : 'The server does not answer; what is shown is the last state it sent.';
+    drawTop(document.getElementById('top'), connection);
+    if (is_connected) refresh();
+  });
+  document.addEventListener('visibilitychange', () => {
+    if (!document.hidden) refresh();
+  });
+}
+
+start().catch(showFailure);

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "board/board.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <exception>
+#include <fstream>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/sha256.h"
+#include "base/text/json.h"
+#include "board/api/handlers.h"
+#include "board/assets.h"
+#include "board/metrics/exposition.h"
+#include "obs/run_dir.h"
+
+namespace trireme::board {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t max_runs = 256;
+// Smaller files are read faster than a cache is checked.
+constexpr int64_t min_cached_bytes = 8 << 20;
+
+std::string hash_of(std::string_view text) {
+  base::Sha256 hash;
+  hash.update(std::as_bytes(std::span(text)));
+  return hash.hex();
+}
+
+bool is_asset_name(std::string_view name) {
+  return !name.empty() && name.front() != '.' && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+  });
+}
+
+}  // namespace
+
+Board::Board(BoardOptions options) : options_(std::move(options)) {
+  for (const fs::path& run : options_.runs) {
+    runs_.push_back(std::make_unique<RunView>(run, run.string()));
+    if (!options_.cache_folder.empty()) runs_.back()->load_cache(cache_of(*runs_.back()));
+  }
+}
+
+fs::path Board::cache_of(const RunView& run) const {
+  std::error_code failed;
+  const fs::path whole = fs::weakly_canonical(fs::absolute(run.folder()), failed);
+  return options_.cache_folder / (hash_of(whole.string()).substr(0, 32) + ".board.cache");
+}
+
+void Board::poll(const Progress& progress) {
+  bool has_changed = false;
+  for (const std::unique_ptr<RunView>& run : runs_) {
+    MetricStore::Progress step;
+    if (progress) {
+      step = [&](int64_t bytes, int64_t of) { progress(run->shown_folder(), bytes, of); };
+    }
+    has_changed = run->poll(step) || has_changed;
+    has_changed = run->analyse(now()) || has_changed;
+  }
+  if (!has_changed) return;
+  {
+    const std::lock_guard lock(mutex_);
+    ++changes_;
+  }
+  changed_.notify_all();
+}
+
+void Board::save_caches() {
+  if (options_.cache_folder.empty()) return;
+  for (const std::unique_ptr<RunView>& run : runs_) {
+    if (RunView::Reading(*run).metrics().bytes() < min_cached_bytes) continue;
+    try {
+      fs::create_directories(options_.cache_folder);
+      run->save_cache(cache_of(*run));
+    } catch (const std::exception& error) {
+      base::log_warning("{}; the next start reads all metrics again", error.what());
+    }
+  }
+}
+
+void Board::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+  }
+  changed_.notify_all();
+}
+
+Response Board::handle(const Request& request) const {
+  const std::string_view path = request.path;
+  if (path == "/" || path.starts_with("/app/")) return asset(request);
+  if (path == "/healthz") return {.type = "text/plain; charset=utf-8", .body = "ok\n"};
+  if (path == "/metrics") return metrics_response(*this, request);
+  if (path == "/api/runs") return json_response(runs_json(*this, options_.plan != nullptr));
+  if (path == "/api/stream") return updates();
+  if (path.starts_with("/api/plan") && options_.plan) {
+    if (std::optional<Response> answer = options_.plan(request)) return std::move(*answer);
+  }
+  constexpr std::string_view run_prefix = "/api/run/";
+  if (path.starts_with(run_prefix)) {
+    const char* end = path.data() + path.size();
+    size_t id = 0;
+    const auto [at, error] = std::from_chars(path.data() + run_prefix.size(), end, id);
+    if (error == std::errc() && id < runs_.size() && (at == end || *at == '/')) {
+      const std::string_view what =
+          at == end ? std::string_view() : path.substr(static_cast<size_t>(at - path.data()) + 1);
+      return run_response(*runs_[id], id, what, request);
+    }
+    return error_response(404, fmt::format("there is no such run: the board shows runs 0 to {}",
+                                           std::ssize(runs_) - 1));
+  }
+  return error_response(404, "there is no such page");
+}
+
+Response Board::run_response(const RunView& run, size_t id, std::string_view what,
+                             const Request& request) const {
+  if (what.empty()) return json_response(run_json(run, id, now()));
+  if (what == "series") return series_response(run, request);
+  if (what == "raw") return raw_response(run, request);
+  if (what == "heat") return heat_response(run, request);
+  if (what == "events") return events_response(run, request);
+  if (what == "diagnosis") return json_response(diagnosis_json(run));
+  if (what == "ledger") return json_response(ledger_json(run));
+  if (what == "checkpoints") return json_response(checkpoints_json(run, now()));
+  if (what == "memory") return json_response(memory_json(run));
+  if (what == "pipeline" || what == "collectives") {
+    return json_response(traced_json(run, std::string(what)));
+  }
+  return error_response(404, "there is no such page of a run");
+}
+
+Response Board::asset(const Request& request) const {
+  const std::string name =
+      request.path == "/" ? "index.html" : request.path.substr(std::string_view("/app/").size());
+  if (!is_asset_name(name)) return error_response(404, "there is no such page");
+  Response response{.type = std::string(media_type_of(name))};
+  const bool is_developing = !options_.assets_folder.empty();
+  if (is_developing && fs::is_regular_file(options_.assets_folder / name)) {
+    std::ifstream in(options_.assets_folder / name, std::ios::binary);
+    response.body.assign(std::istreambuf_iterator<char>(in), {});
+    return response;
+  }
+  for (const Asset& one : embedded_assets()) {
+    if (one.name != name) continue;
+    const std::string tag = fmt::format("\"{}\"", one.hash.substr(0, 32));
+    response.headers.emplace_back("ETag", tag);
+    if (request.header("if-none-match") == tag) {
+      response.status = 304;
+      return response;
+    }
+    const bool takes_gzip =
+        request.header("accept-encoding").value_or("").find("gzip") != std::string_view::npos;
+    if (takes_gzip) response.headers.emplace_back("Content-Encoding", "gzip");
+    response.headers.emplace_back("Vary", "Accept-Encoding");
+    response.body = takes_gzip ? one.gzip : one.plain;
+    return response;
+  }
+  return error_response(404, "there is no such page");
+}
+
+// Server-sent events: one update after every change, at most two a second, and a comment when
+// nothing has changed for 15 s, so that a client notices a lost connection.
+Response Board::updates() const {
+  return {.type = "text/event-stream", .stream = [this](const Sink& sink) {
+            using std::chrono::milliseconds;
+            int64_t seen = -1;
+            int idle_seconds = 0;
+            while (true) {
+              bool is_new = false;
+              {
+                std::unique_lock lock(mutex_);
+                is_new = changed_.wait_for(lock, milliseconds(1000),
+                                           [&] { return is_stopped_ || changes_ != seen; });
+                if (is_stopped_) return;
+                seen = changes_;
+              }
+              idle_seconds = is_new ? 0 : idle_seconds + 1;
+              // An empty part asks whether the page is still there.
+              const std::string text = is_new                   ? update_event(*this)
+                                       : idle_seconds % 15 == 0 ? ": idle\n\n"
+                                                                : "";
+              if (!sink(text)) return;
+              if (!is_new) continue;
+              std::unique_lock lock(mutex_);
+              if (changed_.wait_for(lock, milliseconds(500), [&] { return is_stopped_; })) return;
+            }
+          }};
+}
+
+std::vector<fs::path> runs_of(const std::vector<std::string>& folders) {
+  std::vector<fs::path> runs;
+  for (const std::string& name : folders) {
+    const fs::path folder = name;
+    std::error_code failed;
+    if (!fs::is_directory(folder, failed)) {
+      throw base::IoError(
+          fmt::format("{}: there is no such folder; give the folder of a run", name));
+    }
+    if (obs::holds_run(folder)) {
+      runs.push_back(folder);
+      continue;
+    }
+    std::vector<fs::path> found;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed)) {
+      if (entry.is_directory(failed) && obs::holds_run(entry.path())) found.push_back(entry.path());
+    }
+    if (found.empty()) {
+      throw base::IoError(fmt::format(
+          "{}: neither this folder nor a folder in it has a run (run.json or metrics.jsonl); give "
+          "the folder of a run, such as runs/kjv",
+          name));
+    }
+    std::sort(found.begin(), found.end());
+    runs.insert(runs.end(), found.begin(), found.end());
+  }
+  if (runs.size() > max_runs) {
+    throw base::IoError(fmt::format("{} runs; the board shows {} at most: name fewer folders",
+                                    runs.size(), max_runs));
+  }
+  return runs;
+}
+
+}  // namespace trireme::board

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+// trireme launch: starts ranks as processes of this host, which may be one of several.
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <tuple>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/system/descriptor.h"
+#include "base/text/json.h"
+#include "cli/launch/launch_record.h"
+#include "cli/launch/launch_watch.h"
+#include "cli/run/stop_signals.h"
+#include "cli/run/train_call.h"
+#include "cli/shell/config_options.h"
+#include "cli/shell/environment.h"
+#include "cli/shell/exit_codes.h"
+#include "cli/verbs.h"
+#include "comm/world/rank_env.h"
+#include "comm/world/rendezvous.h"
+#include "obs/clock.h"
+#include "train/setup/ranks.h"
+
+namespace trireme::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+int at_least_one(const Args& args, const std::string& name) {
+  const int value = args.small_integer(name);
+  if (value < 1) throw base::ConfigError(fmt::format("{} {}: at least 1", name, value));
+  return value;
+}
+
+// Throws here, once and before any rank is started, what every rank would throw.
+config::Config checked_config(const Args& args, const config::ConfigText& given,
+                              const LaunchOptions& options) {
+  const int world = options.ranks_here * options.nodes;
+  const config::Config config = train_config(args, given, world);
+  comm::RankInfo info{.rank = options.node * options.ranks_here,
+                      .world = world,
+                      .local_world = options.ranks_here,
+                      .node = options.node,
+                      .source = comm::RankSource::trireme};
+  (void)train::choose_backend(config, info);
+  if (options.node == 0) check_run_folder(args, config);
+  return config;
+}
+
+// A copy of a configuration that only this process can read, in an anonymous file that its ranks
+// inherit.
+class InheritedText {
+ public:
+  explicit InheritedText(const std::string& text) : file_(::memfd_create("configuration", 0)) {
+    std::string_view rest = text;
+    while (file_.value() >= 0 && !rest.empty()) {
+      const ssize_t written = ::write(file_.value(), rest.data(), rest.size());
+      if (written < 0) break;
+      rest.remove_prefix(static_cast<size_t>(written));
+    }
+    if (file_.value() < 0 || !rest.empty()) {
+      throw base::IoError(fmt::format("the configuration cannot be passed to the ranks: {}",
+                                      std::generic_category().message(errno)));
+    }
+  }
+  std::string path() const { return fmt::format("/proc/self/fd/{}", file_.value()); }
+
+ private:
+  base::Descriptor file_;
+};
+
+// The configuration of a call, and the path that its ranks read it from.
+struct LaunchConfig {
+  config::ConfigText given;
+  std::string path;                      // empty: the configuration consists of options alone
+  std::optional<config::Config> loaded;  // none with --program
+  std::optional<InheritedText> inherited;
+};
+
+void read_config(const Args& args, LaunchConfig& config) {
+  config.path = args.text("config");
+  if (args.has("--program")) return;  // its arguments are not those of train
+  config.given = config_text_of(args);
+  if (config.path.empty() || !config::is_read_once(config.path)) return;
+  config.inherited.emplace(config.given.text);
+  config.path = config.inherited->path();
+}
+
+// Returns the arguments that are passed to every rank.
+std::vector<std::string> train_words(const Args& args, const std::string& config) {
+  std::vector<std::string> words;
+  if (!config.empty()) words.push_back(config);
+  for (const Option& option : train_verb().options) {
+    if (!option.name.starts_with("-") || !args.has(option.name)) continue;
+    if (option.kind != Kind::flag) {
+      words.push_back(option.name + "=" + args.text(option.name));
+    } else if (args.flag(option.name)) {
+      words.push_back(option.name);
+    }
+  }
+  words.insert(words.end(), args.overrides().begin(), args.overrides().end());
+  if (args.wants_json()) words.emplace_back("--json");
+  return words;
+}
+
+// Returns TRIREME_TOKEN if it is set, or 128 random bits on one node. Launchers of several nodes
+// must compute the same token without communication: from the arguments and Slurm variables that
+// they have in common.
+std::string job_token(const LaunchOptions& options) {
+  const comm::Environment environment = process_environment();
+  const auto text = [&](const char* name) {
+    const auto found = environment.find(name);
+    return found == environment.end() ? std::string() : found->second;
+  };
+  if (!text("TRIREME_TOKEN").empty()) return text("TRIREME_TOKEN");
+  if (options.nodes > 1) {
+    if (options.node == 0) base::log_info("{}", comm::guessable_token_note);
+    return fmt::format("{}/{}/{}/{}", options.rendezvous, options.nodes, text("SLURM_JOB_ID"),
+                       text("SLURM_RESTART_COUNT"));
+  }
+  return comm::random_token();
+}
+
+// Also reads the configuration into `launched`, which must outlive the ranks.
+LaunchOptions options_from(const Args& args, LaunchConfig& launched) {
+  LaunchOptions options{.ranks_here = at_least_one(args, "-n"),
+                        .nodes = at_least_one(args, "--nnodes"),
+                        .node = args.small_integer("--node-rank"),
+                        .rendezvous = args.text("--rdzv"),
+                        .deadline_s = args.has("--deadline") ? args.number("--deadline") : 600,
+                        .shows_all = args.text("--output") == "all",
+                        .keeps_out = args.wants_json()};
+  constexpr int max_here = 1024, max_ranks = 1 << 20;
+  if (options.ranks_here > max_here || options.nodes > max_ranks / options.ranks_here) {
+    throw base::ConfigError(
+        fmt::format("-n {} on {} nodes: at most {} ranks per node and {} in all",
+                    options.ranks_here, options.nodes, max_here, max_ranks));
+  }
+  if (options.node < 0 || options.node >= options.nodes) {
+    throw base::ConfigError(fmt::format("--node-rank {0}: must be from 0 to {2} with --nnodes {1}",
+                                        options.node, options.nodes, options.nodes - 1));
+  }
+  if (options.nodes > 1 && options.rendezvous.empty()) {
+    throw base::ConfigError(
+        "--nnodes needs --rdzv host:port, the same on every node: an address of node 0 that the "
+        "others can reach");
+  }
+  if (!(options.deadline_s > 0)) {
+    throw base::ConfigError(
+        fmt::format("--deadline {:g}: must be above 0 seconds", options.deadline_s));
+  }
+  read_config(args, launched);
+  const std::vector<std::string> words = train_words(args, launched.path);
+  fs::path folder;
+  if (args.has("--program")) {
+    options.command = {args.text("--program")};
+  } else {
+    std::error_code error;
+    options.command = {fs::read_symlink("/proc/self/exe", error).string(), "train"};
+    const config::Config config =
+        checked_config(parse_words(train_verb(), words), launched.given, options);
+    if (!args.has("--deadline")) options.deadline_s = config.comm.deadline_s;
+    folder = config.job.dump_folder;
+    launched.loaded = config;
+  }
+  options.command.insert(options.command.end(), words.begin(), words.end());
+  options.flight_folder =
+      fs::absolute(args.has("--flight") ? fs::path(args.text("--flight")) : folder / "flight")
+          .string();
+  return options;
+}
+
+base::Json result_json(const LaunchResult& result, const LaunchOptions& options) {
+  base::Json out = {{"ok", result.is_good()}, {"exit_code", result.exit_code()}};
+  if (!result.verdict.empty()) out["error"] = result.verdict;
+  if (!result.verdict.empty()) out["flight_records"] = options.flight_folder;
+  for (const RankProcesses::State& state : result.ranks) {
+    base::Json rank = {{"rank", state.rank}};
+    if (state.ending) {
+      rank["exit_code"] = state.ending->exit_code;
+      if (state.ending->signal != 0) rank["signal"] = state.ending->signal;
+    }
+    out["ranks"].push_back(rank);
+  }
+  const base::Json first = base::Json::parse(result.out, nullptr, false);
+  if (first.is_object()) out["result"] = first;
+  return out;
+}
+
+// Changes the options so that the next attempt resumes from the newest checkpoint.
+void prepare_restart(LaunchOptions& options, const std::string& token, int64_t restart) {
+  const auto selects_start = [](const std::string& word) {
+    return word == "--overwrite" || word == "--take-over" || word.starts_with("--resume=");
+  };
+  std::erase_if(options.command, selects_start);
+  options.command.emplace_back("--resume=auto");
+  options.token = fmt::format("{}/{}", token, restart);
+}
+
+int run_launch_verb(const Args& args) {
+  ignore_broken_pipes();
+  LaunchConfig launched;
+  LaunchOptions options = options_from(args, launched);
+  const int64_t restarts = args.integer("--restarts");
+  if (restarts < 0) throw base::ConfigError(fmt::format("--restarts {}: at least 0", restarts));
+  const std::string token = job_token(options);
+  options.token = token;
+  const auto run_job = [&](bool may_restart) {
+    const double started = obs::wall_seconds();
+    LaunchResult result = run_launch(options);
+    const bool is_restarted =
+        may_restart && result.exit_code() == exit_failed && result.stopped_by == 0;
+    if (launched.loaded && options.node == 0) {
+      record_failure(*launched.loaded,
+                     {.result = result, .started = started, .restarts = is_restarted});
+    }
+    return std::pair(std::move(result), is_restarted);
+  };
+  auto [result, is_restarted] = run_job(restarts > 0);
+  int64_t restart = 0;
+  while (is_restarted) {
+    ++restart;
+    base::log_info("restart {} of {}: from the newest checkpoint", restart, restarts);
+    prepare_restart(options, token, restart);
+    std::tie(result, is_restarted) = run_job(restart < restarts);
+  }
+  if (args.wants_json()) {
+    base::Json out = result_json(result, options);
+    if (restarts > 0) out["restarts"] = restart;
+    fmt::print("{}\n", out.dump(-1, ' ', false, base::Json::error_handler_t::replace));
+  }
+  return result.exit_code();
+}
+
+}  // namespace
+
+Verb launch_verb() {
+  Verb verb = {
+      .name = "launch",
+      .summary = "Start ranks as processes, on one host or several, and report which failed",
+      .details =
+          "Starts -n processes of `trireme train` on this host and passes its options to them.\n"
+          "With several hosts, run it on each with the same --nnodes and --rdzv and the host's\n"
+          "--node-rank. It shows stdout of rank 0 and stderr of all ranks. When a rank dies, or\n"
+          "sends no heartbeat for --deadline seconds, all processes end and one line names the\n"
+          "rank, its last operation and the ranks that wait for it; the flight records of the\n"
+          "ranks are in the run's folder. Errors that every rank would report are reported once,\n"
+          "before any rank starts: the product of the degrees of [parallelism] must be the number\n"
+          "of processes, and a degree of -1 is computed from it.\n\nExamples:\n"
+          "  trireme launch -n 2 configs/kjv.toml --training.steps=300 "
+          "--job.dump_folder=runs/processes\n"
+          "  trireme launch -n 4 configs/kjv.toml --parallelism.data_parallel_replicate_degree=2 "
+          "--job.dump_folder=runs/hsdp",
+      .options =
+          {{.name = "-n",
+            .kind = Kind::integer,
+            .fallback = "1",
+            .help = "Number of processes on this host"},
+           {.name = "--nnodes", .kind = Kind::integer, .fallback = "1", .help = "Number of hosts"},
+           {.name = "--node-rank",
+            .kind = Kind::integer,
+            .fallback = "0",
+            .help = "Index of this host, from 0"},
+           {.name = "--rdzv", .help = "Rendezvous address: host:port of node 0"},
+           {.name = "--deadline",
+            .kind = Kind::number,
+            .help = "Seconds that one communication may take, and a rank may send no heartbeat; "
+                    "default: "
+                    "comm.deadline_s"},
+           {.name = "--output",
+            .fallback = "rank0",
+            .help = "Ranks whose stdout is shown",
+            .choices = {"rank0", "all"}},
+           {.name = "--flight",
+            .help = "Folder of the flight records; default: flight in the run's folder"},
+           {.name = "--restarts",
+            .kind = Kind::integer,
+            .fallback = "0",
+            .help =
+                "How often the job is started again from its newest checkpoint after ranks failed"},
+           {.name = "--program", .help = "Program to run instead of `trireme train`"}},
+      .takes_overrides = true,
+      .run = run_launch_verb};
+  // Options of train are passed to the ranks. They are parsed here, too, so that options and values
+  // may stand in any order.
+  for (const Option& option : train_verb().options) verb.options.push_back(option);
+  return verb;
+}
+
+}  // namespace trireme::cli

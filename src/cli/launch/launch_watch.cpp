@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/launch/launch_watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/launch/launch_output.h"
+#include "cli/run/stop_signals.h"
+#include "cli/shell/exit_codes.h"
+#include "comm/failure/verdict.h"
+#include "comm/store/store_server.h"
+#include "obs/clock.h"
+
+namespace trireme::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// After a rank died or stalled: seconds in which the others report their positions. Seconds after
+// the verdict, in which ranks exit on their own, until they are sent SIGTERM and SIGKILL.
+constexpr double collect_seconds = 0.4, ask_seconds = 0.25, kill_seconds = 0.75;
+// After a request to stop: a step and a save may take this long, or the deadline if that is longer.
+constexpr double min_stop_seconds = 60;
+// After a request to stop, when a rank ended without saving: the others cannot save without it.
+constexpr double broken_stop_seconds = 5;
+constexpr double look_seconds = 0.1;
+
+std::string node_key(int node) { return fmt::format("node/{}/done", node); }
+
+class Watch {
+ public:
+  explicit Watch(const LaunchOptions& options)
+      : options_(options),
+        world_(options.ranks_here * options.nodes),
+        output_({.shows_all = options.shows_all, .keeps_out = options.keeps_out}),
+        processes_([this](int rank, bool is_error, std::string_view line) {
+          // A rank that fails writes its reason to the store before it prints it.
+          if (is_error && line.find("error") != std::string_view::npos) look_for_verdict();
+          output_.take(rank, is_error, line);
+        }) {}
+
+  LaunchResult run() {
+    start();
+    auto looked = Clock::now();
+    while (processes_.is_running()) {
+      const std::vector<int> signals = processes_.wait(look_seconds / 2);
+      for (const int number : signals) forward(number);
+      if (seconds_since(looked) < look_seconds && !has_bad_ending()) continue;
+      looked = Clock::now();
+      look();
+    }
+    processes_.drain();
+    // All ranks ended before look() could examine their reports.
+    if (verdict_.empty() && stopped_by_ == 0 && has_bad_ending()) conclude();
+    output_.release(verdict_);
+    if (!verdict_.empty() && std::filesystem::exists(options_.flight_folder)) {
+      base::log_info("flight records of the ranks: {}", options_.flight_folder);
+    }
+    finish_nodes();
+    return {.verdict = verdict_,
+            .failed_at = failed_wall_,
+            .concluded_at = concluded_wall_,
+            .ended_at = obs::wall_seconds(),
+            .stopped_by = stopped_by_,
+            .ranks = processes_.states(),
+            .out = output_.kept()};
+  }
+
+ private:
+  void start() {
+    comm::StoreAddress address{.host = "127.0.0.1"};
+    if (options_.nodes > 1) address = comm::parse_store_address(options_.rendezvous);
+    if (!address.is_folder && options_.node == 0) {
+      server_ = std::make_unique<comm::StoreServer>(
+          comm::StoreServer::Options{.host = address.host,
+                                     .serves_other_hosts = options_.nodes > 1,
+                                     .port = address.port,
+                                     .token = options_.token});
+      address.port = server_->port();
+    }
+    store_ = comm::open_store(address, {.deadline_s = options_.deadline_s,
+                                        .reply_timeout_s = std::max(30.0, options_.deadline_s),
+                                        .token = options_.token,
+                                        .stop = RankProcesses::stop(),
+                                        .on_waiting = [this, &address](double waited_s) {
+                                          base::log_info(
+                                              "waiting for node 0 at {} ({:.0f} s of {:.0f} s)",
+                                              address.text(), waited_s, options_.deadline_s);
+                                        }});
+    store_->join(fmt::format("node{}", options_.node));
+    for (int local = 0; local < options_.ranks_here; ++local) {
+      comm::RankInfo info{.rank = options_.node * options_.ranks_here + local,
+                          .world = world_,
+                          .local_rank = local,
+                          .local_world = options_.ranks_here,
+                          .node = options_.node};
+      info.store = address.text();
+      info.deadline_s = options_.deadline_s;
+      info.flight_folder = options_.flight_folder;
+      info.token = options_.token;
+      processes_.start(info, options_.command);
+    }
+  }
+
+  // ---- supervision of the ranks
+
+  bool has_bad_ending() const {
+    const auto states = processes_.states();
+    return std::any_of(states.begin(), states.end(), is_broken);
+  }
+
+  // Forwards a signal to the ranks. A request to stop is forwarded once; only a second Ctrl-C, some
+  // time after the first, does more: it kills the ranks.
+  void forward(int number) {
+    if (!verdict_.empty()) return;
+    if (number == SIGUSR1) {
+      processes_.signal(number);
+      return;
+    }
+    if (stopped_by_ != 0) {
+      if (number == SIGINT && seconds_since(stopping_since_) >= repeat_seconds) {
+        processes_.signal(SIGKILL);
+      }
+      return;
+    }
+    stopped_by_ = number;
+    stopping_since_ = Clock::now();
+    processes_.signal(number == SIGINT ? SIGINT : SIGTERM);
+  }
+
+  // Ended neither with exit code 0 nor because of a request to stop.
+  static bool is_broken(const RankProcesses::State& state) {
+    return state.ending && !state.ending->is_good() &&
+           !(state.ending->signal == 0 && state.ending->exit_code == exit_stopped);
+  }
+
+  void look() {
+    if (!verdict_.empty()) {
+      const double passed = seconds_since(concluded_at_);
+      if (passed >= kill_seconds) {
+        processes_.signal(SIGKILL);
+      } else if (passed >= ask_seconds && !has_asked_) {
+        has_asked_ = true;
+        processes_.signal(SIGTERM);
+      }
+      return;
+    }
+    if (stopped_by_ != 0) {
+      const auto states = processes_.states();
+      if (!is_stop_broken_ && std::any_of(states.begin(), states.end(), is_broken)) {
+        is_stop_broken_ = true;
+        stop_broken_since_ = Clock::now();
+      }
+      const bool is_late =
+          seconds_since(stopping_since_) > std::max(min_stop_seconds, options_.deadline_s) ||
+          (is_stop_broken_ && seconds_since(stop_broken_since_) > broken_stop_seconds);
+      if (is_late) processes_.signal(SIGKILL);
+      return;
+    }
+    try {
+      inspect();
+    } catch (const base::CommAborted& error) {
+      announce(error.what());  // the store of node 0 is gone
+    }
+  }
+
+  void look_for_verdict() {
+    if (!verdict_.empty() || stopped_by_ != 0) return;
+    try {
+      if (const auto settled = store_->try_get(comm::verdict_key)) {
+        announce(comm::verdict_text(*settled));
+      }
+    } catch (const base::CommAborted& ignored) {  // look() handles it
+    }
+  }
+
+  void inspect() {
+    const std::array<std::string, 2> keys = {comm::verdict_key, comm::Store::any_gone_key};
+    const auto known = store_->read(keys);
+    if (known[0]) {
+      announce(comm::verdict_text(known[0]->text));
+      return;
+    }
+    const bool has_gone = known[1].has_value();
+    if (const std::string lost = has_gone ? lost_node() : ""; !lost.empty()) {
+      announce(comm::verdict_text(store_->set_once(comm::verdict_key, lost)));
+      return;
+    }
+    // As long as every process runs, only a stall can be found, and the launcher of node 0 alone
+    // checks for that: with many ranks, reading all reports from every node would load the store.
+    const bool may_have_died = has_gone || has_bad_ending();
+    if (!may_have_died && (options_.node != 0 || seconds_since(listened_) < listen_seconds())) {
+      return;
+    }
+    listened_ = Clock::now();
+    const std::vector<comm::RankReport> reports = all_reports();
+    const bool has_stalled =
+        std::any_of(reports.begin(), reports.end(), [this](const comm::RankReport& report) {
+          return report.ended.empty() && report.position && !report.position->has_left &&
+                 report.silent_s > options_.deadline_s;
+        });
+    if (has_stalled) {
+      conclude();
+      return;
+    }
+    const bool has_died = has_bad_ending() || std::any_of(reports.begin(), reports.end(),
+                                                          [](const comm::RankReport& report) {
+                                                            return !report.ended.empty();
+                                                          });
+    if (!has_died) return;
+    if (!is_failing_) {
+      is_failing_ = true;
+      output_.hold();
+      failing_since_ = Clock::now();
+      failed_wall_ = obs::wall_seconds();
+    }
+    // The launcher on the host of the dead rank has its exit status and concludes first.
+    const double passed = seconds_since(failing_since_);
+    const double patience = collect_seconds + (has_bad_ending() ? 0 : 0.5);
+    const bool all_reported =
+        has_bad_ending() &&
+        std::all_of(reports.begin(), reports.end(), [&](const comm::RankReport& report) {
+          return !report.ended.empty() || (report.position && (report.position->has_left ||
+                                                               report.silent_s < passed - 0.01));
+        });
+    if (all_reported || passed >= patience) conclude();
+  }
+
+  double listen_seconds() const {
+    constexpr double seconds_a_rank = 5e-4;  // at 2,000 ranks once a second
+    return std::max({look_seconds, options_.deadline_s / 50, world_ * seconds_a_rank});
+  }
+
+  // Returns a verdict about a launcher of another node that ended without reporting why; empty if
+  // there is none.
+  std::string lost_node() {
+    if (options_.nodes == 1) return "";
+    std::vector<std::string> keys;
+    for (int node = 0; node < options_.nodes; ++node) {
+      keys.push_back(comm::Store::gone_key(fmt::format("node{}", node)));
+    }
+    const auto gone = store_->read(keys);
+    for (size_t node = 0; node < gone.size(); ++node) {
+      if (gone[node]) {
+        return fmt::format("the launcher of node {} has ended without reporting why", node);
+      }
+    }
+    return "";
+  }
+
+  std::vector<comm::RankReport> all_reports() {
+    std::vector<comm::RankReport> reports = comm::read_reports(*store_, world_);
+    for (const RankProcesses::State& state : processes_.states()) {
+      comm::RankReport& report = reports[static_cast<size_t>(state.rank)];
+      if (state.ending && !is_broken(state)) report.ended.clear();
+      if (!is_broken(state)) continue;
+      report.ended = state.ending->text();
+      report.departure =
+          state.departure - world_;  // observed by this process: before reported ones
+    }
+    return reports;
+  }
+
+  // Determines which rank failed first, publishes the verdict and announces it.
+  void conclude() {
+    std::string text;
+    try {
+      const comm::Verdict verdict = comm::verdict_of(
+          all_reports(), {.silent_limit_s = std::min(1.5, options_.deadline_s * 0.75)});
+      text = verdict.text;
+      for (const RankProcesses::State& state : processes_.states()) {
+        const bool is_culprit = verdict.culprits == std::vector<int>{state.rank};
+        if (is_culprit && !state.ending && state.stopped_by != 0) {
+          text += fmt::format("; it is stopped by {}", signal_name(state.stopped_by));
+        }
+      }
+      text = comm::verdict_text(store_->set_once(comm::verdict_key, text));
+    } catch (const base::CommAborted& error) {
+      if (text.empty()) text = error.what();
+    }
+    announce(text);
+  }
+
+  void announce(const std::string& verdict) {
+    output_.hold();
+    verdict_ = verdict;
+    concluded_at_ = Clock::now();
+    concluded_wall_ = obs::wall_seconds();
+    if (failed_wall_ == 0) failed_wall_ = concluded_wall_;
+    std::fflush(stdout);
+    base::log(base::LogLevel::error, verdict_);
+    for (const RankProcesses::State& state : processes_.states()) {
+      // A stopped process reacts to no other signal.
+      if (!state.ending && state.stopped_by != 0) processes_.signal(SIGKILL, state.rank);
+      if (verdict_.starts_with(fmt::format("rank {} ", state.rank))) {
+        output_.show_last_lines(state.rank);
+      }
+    }
+    std::fflush(stderr);
+  }
+
+  // Keeps the store until every node has finished.
+  void finish_nodes() {
+    try {
+      if (verdict_.empty() && options_.nodes > 1) {
+        store_->set(node_key(options_.node), "1");
+        std::vector<std::string> keys;
+        for (int node = 0; node < options_.nodes; ++node) keys.push_back(node_key(node));
+        if (server_ != nullptr && !store_->wait(keys, options_.deadline_s)) {
+          base::log_warning("not all nodes have ended {:g} s after this one", options_.deadline_s);
+        }
+      } else if (options_.nodes > 1 && server_ != nullptr) {
+        // The other launchers poll several times a second.
+        const auto begin = Clock::now();
+        while (seconds_since(begin) < 0.5) processes_.wait(0.1);
+      }
+      store_->leave();
+    } catch (const base::CommAborted& ignored) {  // node 0 has ended, and with it the store
+    }
+  }
+
+  const LaunchOptions& options_;
+  const int world_;
+  LaunchOutput output_;
+  RankProcesses processes_;
+  std::unique_ptr<comm::StoreServer> server_;
+  std::unique_ptr<comm::Store> store_;
+
+  bool is_failing_ = false;  // a rank has died; the reports of the others are being collected
+  Clock::time_point failing_since_, concluded_at_, stopping_since_, listened_;
+  double failed_wall_ = 0, concluded_wall_ = 0;  // in seconds since 1970; 0: not yet
+  bool has_asked_ = false;
+  std::string verdict_;
+  int stopped_by_ = 0;
+  bool is_stop_broken_ = false;
+  Clock::time_point stop_broken_since_;
+};
+
+}  // namespace
+
+bool LaunchResult::is_good() const {
+  return verdict.empty() &&
+         std::all_of(ranks.begin(), ranks.end(), [](const RankProcesses::State& state) {
+           return state.ending && state.ending->is_good();
+         });
+}
+
+int LaunchResult::exit_code() const {
+  if (is_good()) return exit_done;
+  const auto any = [this](int code) {
+    return std::any_of(ranks.begin(), ranks.end(), [code](const RankProcesses::State& state) {
+      return state.ending && state.ending->signal == 0 && state.ending->exit_code == code;
+    });
+  };
+  if (any(exit_do_not_requeue)) return exit_do_not_requeue;
+  // Ranks that the signal killed before their handlers were installed had nothing to save.
+  const bool all_stopped =
+      verdict.empty() &&
+      std::all_of(ranks.begin(), ranks.end(), [this](const RankProcesses::State& state) {
+        if (!state.ending) return false;
+        if (state.ending->signal != 0) {
+          return stopped_by != 0 &&
+                 (state.ending->signal == SIGTERM || state.ending->signal == SIGINT);
+        }
+        return state.ending->exit_code == exit_stopped || state.ending->exit_code == exit_done;
+      });
+  if (all_stopped) return exit_stopped;
+  return any(exit_bad_call) ? exit_bad_call : exit_failed;
+}
+
+LaunchResult run_launch(const LaunchOptions& options) { return Watch(options).run(); }
+
+}  // namespace trireme::cli

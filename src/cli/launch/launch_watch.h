@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The main loop of `trireme launch`: it serves the store, forwards output and signals, and when a
+// rank dies or stalls it ends all processes and reports one verdict.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/launch/launch_processes.h"
+
+namespace trireme::cli {
+
+struct LaunchOptions {
+  int ranks_here = 1;
+  int nodes = 1, node = 0;
+  std::string rendezvous;            // host:port of node 0; empty with one node
+  double deadline_s = 600;           // a rank without a heartbeat for longer has stalled
+  std::vector<std::string> command;  // program and arguments of every rank
+  std::string flight_folder;
+  std::string token;       // identifies job and attempt; the same on all nodes
+  bool shows_all = false;  // stdout of all ranks, not only of rank 0
+  bool keeps_out = false;  // rank 0's stdout is kept for the result, not printed
+};
+
+struct LaunchResult {
+  std::string verdict;  // empty: no rank failed
+  // In seconds since 1970, if a rank failed: when that was found, when the verdict was given, and
+  // when all processes had ended.
+  double failed_at = 0, concluded_at = 0, ended_at = 0;
+  int stopped_by = 0;  // the signal that requested this launcher to stop; 0: none
+  std::vector<RankProcesses::State> ranks;  // of this node
+  std::string out;                          // rank 0's stdout, with keeps_out
+
+  bool is_good() const;
+  // Returns the exit code of the launcher, from those of its ranks (docs/stopping.md).
+  int exit_code() const;
+};
+
+// Throws ConfigError, IoError, CommAborted if the ranks cannot be started.
+LaunchResult run_launch(const LaunchOptions& options);
+
+}  // namespace trireme::cli

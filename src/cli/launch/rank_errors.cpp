@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/launch/rank_errors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+#include "cli/launch/torchrun_error.h"
+#include "cli/shell/environment.h"
+#include "cli/shell/report.h"
+#include "comm/failure/verdict.h"
+#include "comm/world/failure_report.h"
+#include "comm/world/process_world.h"
+
+namespace trireme::cli {
+namespace {
+
+bool was_stopped(const std::exception& error) {
+  return dynamic_cast<const base::Stopped*>(&error) != nullptr;
+}
+// A verdict, which every rank receives.
+bool is_verdict(const std::exception& error) {
+  return dynamic_cast<const base::CommAborted*>(&error) != nullptr ||
+         dynamic_cast<const base::Fenced*>(&error) != nullptr;
+}
+
+// If ranks cannot agree on a reporter, because the store died with rank 0 or was never reached, two
+// ranks of every host report: the first, and the second in case the first is the one that died.
+bool reports_for_host(const comm::RankInfo& info) { return info.local_rank <= 1; }
+
+// Returns whether ranks can agree on a reporter.
+bool has_shared_store(const comm::RankInfo& info) {
+  return info.pmi_descriptor >= 0 ||
+         (!info.store.empty() && !comm::parse_store_address(info.store).is_folder);
+}
+
+class RankErrors {
+ public:
+  RankErrors(const comm::RankInfo& info, bool wants_json) : info_(info), wants_json_(wants_json) {}
+
+  // Reports an error after this rank has joined the run.
+  void report_joined(comm::ProcessWorld& world, const std::exception& error) {
+    is_reported_ = true;
+    if (was_stopped(error)) {
+      if (info_.rank == 0) report_error(error, wants_json_);
+      return;
+    }
+    write_torchrun_error(info_, error.what());
+    try {
+      if (!is_verdict(error)) {
+        const std::string verdict = world.store().try_get(comm::verdict_key).value_or("");
+        if (!verdict.ends_with(error.what())) print_line(error);
+      }
+      comm::report_once(world.store(), world.info(), error.what(), reporter(error));
+    } catch (const base::CommAborted&) {
+      if (has_printed_ || !reports_for_host(info_)) return;
+      report_error(error, wants_json_ && info_.rank == 1);
+    }
+  }
+
+  // Reports an error before this rank has joined, or if it could not join.
+  void report_alone(const std::exception& error) {
+    if (was_stopped(error)) {
+      report_error(error, wants_json_ && info_.rank == 0);
+      return;
+    }
+    write_torchrun_error(info_, error.what());
+    if (is_verdict(error) || !has_shared_store(info_)) {
+      if (info_.rank == 0 || reports_for_host(info_)) {
+        report_error(error, wants_json_ && info_.rank == 0);
+      }
+      return;
+    }
+    comm::report_before_joining(info_, error.what(), reporter(error));
+  }
+
+  bool is_reported() const { return is_reported_; }
+
+ private:
+  comm::FailureReporter reporter(const std::exception& error) {
+    return {.print =
+                [this, &error] {
+                  has_printed_ = true;
+                  report_error(error, wants_json_);
+                },
+            .print_line = [this, &error] { print_line(error); }};
+  }
+  void print_line(const std::exception& error) {
+    has_printed_ = true;
+    report(fmt::format("rank {}: {}", info_.rank, message_of(error)), false, 0);
+  }
+
+  const comm::RankInfo info_;
+  const bool wants_json_;
+  bool is_reported_ = false;
+  bool has_printed_ = false;
+};
+
+}  // namespace
+
+int run_rank(comm::RankInfo info, bool wants_json,
+             const std::function<int(const comm::RankInfo&)>& body) {
+  if (info.world == 1 || info.is_watched) return body(info);
+  RankErrors errors(info, wants_json);
+  info.failed = [&errors](comm::ProcessWorld& world, const std::exception& error) {
+    errors.report_joined(world, error);
+  };
+  try {
+    return body(info);
+  } catch (const std::exception& error) {
+    if (!errors.is_reported()) errors.report_alone(error);
+    return exit_code_of(error);
+  }
+}
+
+bool is_reported_by_rank_zero() {
+  try {
+    const comm::RankInfo info = comm::detect_rank(process_environment());
+    return info.rank > 0 && !info.is_watched;
+  } catch (const base::ConfigError&) {
+    return false;
+  }
+}
+
+}  // namespace trireme::cli

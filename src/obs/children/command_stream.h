@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// CommandStream: passes lines to the standard input of a command, without ever waiting for it. What
+// the command does not read fast enough is kept up to a limit, then whole lines are dropped and
+// counted. A command that ends is not started again.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/system/descriptor.h"
+#include "obs/children/child_process.h"
+
+namespace trireme::obs {
+
+class CommandStream {
+ public:
+  struct Options {
+    std::vector<std::string> environment{};  // "NAME=value"
+    size_t max_bytes = size_t{4} << 20;      // that wait to be read
+    double grace_seconds = 10;               // at the end, for what is left and for its exit
+  };
+  // Starts the command in a shell. Throws IoError.
+  CommandStream(const std::string& command, Options options);
+  ~CommandStream();  // calls finish()
+  CommandStream(const CommandStream&) = delete;
+  CommandStream& operator=(const CommandStream&) = delete;
+
+  // Adds complete lines. Never waits.
+  void add(std::string_view lines);
+  // Passes on what is left, closes the standard input and waits for the end of the command, all
+  // within the grace period; then ends it.
+  void finish();
+
+  int64_t dropped() const { return dropped_; }  // lines so far
+  // Returns a human-readable line when the state has changed since the last call: lines are
+  // dropped, or the command has ended; otherwise nothing.
+  std::optional<std::string> news();
+
+ private:
+  void write_some();
+
+  const std::string command_;
+  const Options options_;
+  std::optional<base::Descriptor> input_;  // this end of its standard input; none: closed
+  std::optional<ChildProcess> child_;
+  std::string waiting_;
+  size_t written_ = 0;  // bytes of waiting_
+  int64_t dropped_ = 0;
+  bool has_ended_ = false, reported_drop_ = false, reported_end_ = false;
+};
+
+}  // namespace trireme::obs

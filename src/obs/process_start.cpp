@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "obs/process_start.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+
+#include "obs/clock.h"
+
+namespace trireme::obs {
+
+double process_start_seconds() {
+  const double now = wall_seconds();
+  std::ifstream in("/proc/self/stat");
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  // The second field is the name in parentheses, which may contain any character; the start is
+  // field 22, in ticks since boot.
+  const size_t name_end = text.rfind(')');
+  timespec since_boot{};
+  if (name_end == std::string::npos || ::clock_gettime(CLOCK_BOOTTIME, &since_boot) != 0)
+    return now;
+  std::istringstream fields(text.substr(name_end + 1));
+  std::string skipped;
+  for (int field = 3; field < 22; ++field) fields >> skipped;
+  double ticks = 0;
+  if (!(fields >> ticks)) return now;
+  const double boot_seconds =
+      static_cast<double>(since_boot.tv_sec) + 1e-9 * static_cast<double>(since_boot.tv_nsec);
+  const double age = boot_seconds - ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  return now - std::max(age, 0.0);
+}
+
+}  // namespace trireme::obs

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every step has one line in metrics.jsonl and one record in layers.bin, and a run writes its
+// prediction before the first step.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "obs/files/table_file.h"
+#include "tests/record/record_rig.h"
+
+namespace trireme::tests {
+namespace {
+
+TEST(StepMetrics, every_step_has_a_line_and_logged_steps_have_more) {
+  const Scratch scratch;
+  write_stops_run(scratch);
+  ASSERT_EQ(trireme(scratch, {"train", "stops.toml", "--training.steps=23"}).exit_code, exit_done);
+  const std::vector<base::Json> lines = train_lines(scratch);
+  ASSERT_EQ(lines.size(), 23U);
+  int64_t tokens = 0;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const base::Json& line = lines[i];
+    const int64_t step = line.at("step").get<int64_t>();
+    EXPECT_EQ(step, static_cast<int64_t>(i) + 1);
+    for (const char* tag :
+         {"loss_metrics/global_avg_loss", "loss_metrics/min", "loss_metrics/median",
+          "loss_metrics/max", "grad_norm", "update_norm", "lr", "clip_limit", "skipped", "clipped",
+          "tokens/trained", "tokens/masked", "tokens/padding", "tokens"}) {
+      EXPECT_TRUE(line.contains(tag)) << tag << " of step " << step;
+    }
+    EXPECT_LE(line.at("loss_metrics/min"), line.at("loss_metrics/max"));
+    tokens += 4 * 16;
+    EXPECT_EQ(line.at("tokens"), tokens);
+    const bool is_logged = step == 1 || step % 5 == 0 || step == 23;
+    EXPECT_EQ(line.contains("throughput(tps)"), is_logged) << step;
+  }
+  std::set<int64_t> steps;
+  obs::TableReader reader(scratch.at("run/layers.bin"));
+  reader.poll([&](const obs::TableShape& shape, const obs::TableRecord& record) {
+    EXPECT_EQ(shape.rows.front(), "embedding");
+    EXPECT_EQ(shape.rows.back(), "head");
+    EXPECT_EQ(record.values.size(), shape.rows.size());
+    steps.insert(record.step);
+  });
+  EXPECT_EQ(steps.size(), 23U);
+}
+
+TEST(StepMetrics, ranks_and_layouts_write_the_losses_of_one_rank) {
+  std::string first;
+  for (const char* degree : {"1", "2", "4"}) {
+    const Scratch scratch;
+    write_stops_run(scratch);
+    ASSERT_EQ(trireme(scratch, {"train", "stops.toml", "--training.steps=7",
+                                std::string("--parallelism.data_parallel_shard_degree=") + degree})
+                  .exit_code,
+              exit_done);
+    std::string losses;
+    for (const base::Json& line : train_lines(scratch)) {
+      losses += line.at("loss_metrics/global_avg_loss").dump() + "\n";
+    }
+    if (first.empty()) first = losses;
+    EXPECT_EQ(losses, first) << degree << " ranks";
+  }
+}
+
+TEST(Prediction, is_written_with_memory_flops_and_the_reason_for_no_time) {
+  const Scratch scratch;
+  write_stops_run(scratch);
+  ASSERT_EQ(trireme(scratch, {"train", "stops.toml", "--training.steps=2",
+                              "--activation_checkpoint.mode=full", "--system.price_per_hour=2"})
+                .exit_code,
+            exit_done);
+  const base::Json prediction = base::Json::parse(scratch.read("run/prediction.json"));
+  EXPECT_TRUE(prediction.at("seconds").is_null());
+  EXPECT_NE(prediction.at("why"), "");
+  EXPECT_EQ(prediction.at("price_per_hour"), 2.0);
+  EXPECT_EQ(prediction.at("tokens_per_step"), 4 * 16);
+  EXPECT_EQ(prediction.at("recompute"), "full");
+  const base::Json& memory = prediction.at("memory");
+  int64_t sum = 0;
+  for (const auto& [name, bytes] : memory.at("items").items()) sum += bytes.get<int64_t>();
+  EXPECT_EQ(sum, memory.at("total_bytes"));
+  EXPECT_GT(prediction.at("memory_without_recompute_bytes"), memory.at("total_bytes"));
+}
+
+TEST(Prediction, of_a_named_machine_has_terms_that_sum_to_the_time) {
+  const Scratch scratch;
+  write_stops_run(scratch);
+  const std::string machine = std::string(TRIREME_SOURCE_DIR) + "/machines/h100-500w.toml";
+  for (const char* degree : {"1", "2"}) {
+    ASSERT_EQ(trireme(scratch, {"train", "stops.toml", "--training.steps=2", "--overwrite",
+                                "--system.machine=" + machine, "--training.dtype=bf16",
+                                std::string("--parallelism.pipeline_parallel_degree=") + degree})
+                  .exit_code,
+              exit_done);
+    const base::Json prediction = base::Json::parse(scratch.read("run/prediction.json"));
+    ASSERT_TRUE(prediction.at("seconds").is_number()) << prediction.dump(2);
+    double sum = 0;
+    for (const auto& [name, seconds] : prediction.at("terms").items()) sum += seconds.get<double>();
+    EXPECT_NEAR(sum, prediction.at("seconds").get<double>(), 1e-9 * sum);
+    EXPECT_EQ(prediction.at("stage_seconds").size(), std::stoul(degree));
+  }
+}
+
+}  // namespace
+}  // namespace trireme::tests
