@@ -18,6 +18,8 @@ std::vector<Verb> data_verbs();
 Verb diagnose_verb();
 Verb board_verb();
 Verb report_verb();
+Verb runs_verb();
+Verb watch_verb();
 Verb doctor_verb();
 Verb bench_train_verb();
 Verb bench_gpu_verb();
