@@ -107,7 +107,7 @@ TEST(PlanPage, draws_the_schedule_of_the_answer) {
   const auto response = page.handle(request_to("/api/plan/schedule", pipeline_question));
   ASSERT_TRUE(response);
   ASSERT_EQ(response->status, 200) << response->body;
-  const std::string svg = base::Json::parse(response->body).at("svg");
+  const auto svg = base::Json::parse(response->body).at("svg").get<std::string>();
   EXPECT_TRUE(svg.starts_with("<svg")) << svg.substr(0, 80);
   EXPECT_NE(svg.find("pp=4"), std::string::npos);
   cli::PlanPage small({.picture_actions = 3});

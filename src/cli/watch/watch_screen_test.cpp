@@ -118,7 +118,7 @@ TEST(WatchScreen, a_loss_that_is_not_finite_is_printed) {
   RunSummary s = full_summary();
   s.loss = std::numeric_limits<double>::quiet_NaN();
   EXPECT_NE(joined(watch_screen(s, {.columns = 80}, now)).find("loss nan"), std::string::npos);
-  EXPECT_EQ(to_json(s).at("loss"), "NaN");
+  EXPECT_EQ(to_json(s).at("loss").get<std::string>(), "NaN");
 }
 
 }  // namespace
