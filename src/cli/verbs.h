@@ -17,6 +17,7 @@ Verb generate_verb();
 std::vector<Verb> data_verbs();
 Verb diagnose_verb();
 Verb board_verb();
+Verb report_verb();
 Verb runs_verb();
 Verb watch_verb();
 Verb doctor_verb();

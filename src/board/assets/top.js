@@ -25,7 +25,7 @@ export function drawTop(holder, connection) {
             'the machine file has no price per hour' : `$${digits(run.dollars)}`),
           restorableFigure(run),
           figure('attempt', digits(run.attempt), `began ${utcText(run.begin_time)} UTC`)),
-      problems(run, connection));
+      ...problems(run, connection));
 }
 
 function figure(name, text, detail) {
@@ -47,9 +47,16 @@ function restorableFigure(run) {
   return figure('can go back to', `step ${grouped(found.step)}, ${duration(found.age_seconds)} old`, '');
 }
 
+let are_problems_open = false;
+
+// A lost connection at once; what is wrong with files of the run on request.
 function problems(run, connection) {
-  const lines = [...(run.problems || [])];
-  if (connection) lines.unshift(connection);
-  if (lines.length === 0) return null;
-  return el('ul', {class: 'problems'}, lines.slice(0, 8).map((line) => el('li', {}, line)));
+  const lines = run.problems || [];
+  const list = el('details', {class: 'problems', open: are_problems_open},
+      el('summary', {}, lines.length === 1 ? '1 file is missing or damaged' : `${lines.length} notes on missing or damaged files`),
+      el('ul', {}, lines.slice(0, 30).map((line) => el('li', {}, line))));
+  list.addEventListener('toggle', () => {
+    are_problems_open = list.open;
+  });
+  return [connection ? el('p', {class: 'problems', role: 'alert'}, connection) : null, lines.length > 0 ? list : null];
 }

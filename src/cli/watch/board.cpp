@@ -183,7 +183,7 @@ Verb board_verb() {
       .summary = "Show runs in a browser: live, offline and after they have ended",
       .details =
           "Serves pages on a free port of this machine and prints their address, which contains a\n"
-          "secret; nobody without it can read them. The folders of the runs are only read: a run\n"
+          "secret; a request without it is refused. The folders of the runs are only read: a run\n"
           "does not notice, and a run that was killed or copied is shown like any other. A folder\n"
           "that contains runs stands for all of them.\n"
           "\n"
@@ -192,11 +192,11 @@ Verb board_verb() {
           "  --listen 0.0.0.0:8080     for other machines: needs --token-file\n"
           "\n"
           "/metrics has the state of the runs for Prometheus, with the header\n"
-          "`Authorization: Bearer SECRET`, or for everybody with --open-metrics.\n\n"
+          "`Authorization: Bearer SECRET`, or without it if --open-metrics is given.\n\n"
           "Examples:\n"
           "  trireme board runs/kjv\n"
           "  trireme board runs/kjv runs/bf16 --listen 127.0.0.1:8080\n"
-          "  trireme board runs --listen unix:/tmp/board.sock --json\n"
+          "  trireme board runs --listen unix:board.sock --json\n"
           "  trireme board --plan",
       .options =
           {{.name = "runs", .kind = Kind::list, .help = "Folders of runs"},
