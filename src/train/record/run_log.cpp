@@ -198,6 +198,7 @@ void RunLog::add_step(int64_t step, const engine::StepSignals& signals) {
   if (!is_open()) return;
   if (first_step_ == 0) first_step_ = step;
   last_step_ = last_recorded_step_ = step;
+  last_step_at_ = obs::wall_seconds();
   if (rules_) add_alert(step, rules_->add_step(step, signals.was_skipped));
   const int64_t all = signals.tokens + signals.masked + signals.padding;
   if (step <= repeated_until_) {
@@ -295,6 +296,8 @@ void RunLog::ends(std::string reason, std::string text) {
 }
 
 void RunLog::fails(std::string text) {
+  // Since then the ranks waited for the one that failed, or computed a step that is lost.
+  if (last_step_at_ > 0) move_useful(Phase::detect, obs::wall_seconds() - last_step_at_);
   end_reason_ = "failed";
   end_text_ = std::move(text);
 }
