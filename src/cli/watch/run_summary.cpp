@@ -39,9 +39,8 @@ base::Json number_or_null(const std::optional<double>& value) {
 std::optional<double> predicted_rate(const base::Json& prediction) {
   const std::optional<double> seconds = number_in(prediction, "seconds");
   const std::optional<double> tokens = number_in(prediction, "tokens_per_step");
-  const std::optional<double> ranks = number_in(prediction, "ranks");
-  if (!seconds || !tokens || !ranks || *seconds <= 0 || *ranks <= 0) return {};
-  return *tokens / *seconds / *ranks;
+  if (!seconds || !tokens || *seconds <= 0) return {};
+  return *tokens / *seconds;
 }
 
 std::vector<LateRank> late_ranks(const analysis::RunRecord& run) {
