@@ -108,7 +108,9 @@ TEST(TraceTest, every_collective_of_every_layout_is_on_every_rank) {
       {{zero, "--parallelism.zero_stage=3"}, "zero 1", {"all_gather", "reduce_scatter"}, "dp"},
       {{"--parallelism.tensor_parallel_degree=2"}, "tp 1", {"all_reduce", "all_gather"}, ""},
       {{"--parallelism.context_parallel_degree=2"}, "cp 1", {"all_gather"}, "cp"},
-      {{zero, "--parallelism.expert_parallel_degree=2", "--checkpoint.export_folder="},
+      // A budget that no step exceeds, so that no step is repeated.
+      {{zero, "--parallelism.expert_parallel_degree=2", "--moe.row_budget=2",
+        "--checkpoint.export_folder="},
        "zero 1 ep 1",
        {"all_to_all", "all_gather"},
        "dp"}};
