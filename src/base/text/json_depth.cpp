@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "base/text/json.h"
+
 namespace trireme::base {
 
 int json_depth(std::string_view text) {
@@ -21,6 +23,11 @@ int json_depth(std::string_view text) {
     if (c == '}' || c == ']') --depth;
   }
   return deepest;
+}
+
+Json parse_shallow_json(std::string_view text) {
+  if (json_depth(text) > max_json_depth) return Json(Json::value_t::discarded);
+  return Json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
 }  // namespace trireme::base

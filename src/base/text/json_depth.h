@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How deep a JSON text nests. Copying or printing a value uses the stack once per level, so readers
-// of files from elsewhere refuse what nests too deep.
+// JSON from elsewhere. Copying or printing a value uses the stack once per level, so values that
+// nest too deep are refused before they are built.
 #pragma once
 
 #include <string_view>
+
+#include "base/text/json_fwd.h"
 
 namespace trireme::base {
 
@@ -13,5 +15,8 @@ constexpr int max_json_depth = 64;
 // Returns the number of arrays and objects that are open at once, at most. The text need not be
 // JSON.
 int json_depth(std::string_view text);
+
+// Returns a discarded value (is_discarded()) for a text that is no JSON or nests too deep.
+Json parse_shallow_json(std::string_view text);
 
 }  // namespace trireme::base

@@ -11,8 +11,7 @@
 namespace trireme::board {
 
 std::optional<base::Json> parse_json(std::string_view text) {
-  if (base::json_depth(text) > base::max_json_depth) return std::nullopt;
-  base::Json parsed = base::Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  base::Json parsed = base::parse_shallow_json(text);
   if (parsed.is_discarded()) return std::nullopt;
   return parsed;
 }

@@ -76,8 +76,7 @@ std::optional<Block> next_block(std::ifstream& in, uintmax_t offset, uintmax_t s
 
 // Returns nothing if the payload is no shape.
 std::optional<TableShape> shape_from(const std::string& payload) {
-  if (base::json_depth(payload) > base::max_json_depth) return {};
-  const base::Json json = base::Json::parse(payload, nullptr, false);
+  const base::Json json = base::parse_shallow_json(payload);
   if (!json.is_object() || !json.contains("table") || !json["table"].is_string()) return {};
   TableShape shape{.table = json["table"].get<std::string>()};
   for (const auto& [key, names] :
