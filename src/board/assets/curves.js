@@ -108,7 +108,7 @@ const data_tags = [['time_metrics/data_loading(s)', 'waiting for batches (s)'], 
 
 export function makeDataPanel() {
   const panel = makePanel('data', 'What does it read?', 'position in the data, tokens by kind, waiting for batches');
-  let chosen = data_tags[0][0];
+  let chosen = data_tags[0][0], drawn = '';
   const tags = () => [...data_tags, ...(shownRun()?.tags || [])
       .filter((tag) => tag.startsWith('loss_metrics/by_data/'))
       .map((tag) => [tag, `loss of ${tag.slice('loss_metrics/by_data/'.length)}`])]
@@ -119,10 +119,13 @@ export function makeDataPanel() {
     lines: () => linesOf(chosen, tags().find(([tag]) => tag === chosen)?.[1] || chosen, [])});
   const draw = () => {
     if (!hasTag(view().run, chosen) && tags().length > 0) chosen = tags()[0][0];
-    replace(holder, selectElement('what to show', tags(), chosen, (tag) => {
-      chosen = tag;
-      refreshSeries();
-    }));
+    if (drawn !== `${chosen} ${tags()}`) {
+      drawn = `${chosen} ${tags()}`;
+      replace(holder, selectElement('what to show', tags(), chosen, (tag) => {
+        chosen = tag;
+        refreshSeries();
+      }));
+    }
     chart.draw();
   };
   return {node: panel.node, draw};

@@ -2,7 +2,7 @@
 // Who is slow: ranks by steps for a chosen column of ranks.bin; a click on a row gives the rank's
 // own curve against the median, and all of its counters. And the norms of layers by steps.
 import {inlinedKeys, isReport} from './api.js';
-import {el, makePanel, note, replace, scrolledTable, selectElement, sizeCanvas, tableButton} from './dom.js';
+import {el, makePanel, note, redraw, replace, scrolledTable, selectElement, sizeCanvas, tableButton} from './dom.js';
 import {columnText, digits, grouped} from './format.js';
 import {HeatMap, loadHeat} from './heat.js';
 import {cssColor, paintSeries, seriesColor} from './paint.js';
@@ -47,9 +47,16 @@ export function makeRanksPanel() {
     drawRankTable(table, state);
   }));
   panel.body.append(picture, table, detail);
+  let drawn = '';
   const draw = () => {
     const columns = columnsShown();
-    replace(tools, columns.length > 0 ? selectElement('column', columns.map((name) => [name, name]), columnShown(),
+    const key = JSON.stringify([columns, columnShown(), view().sort, view().rank]);
+    if (key === drawn) {
+      heat.draw();
+      return;
+    }
+    drawn = key;
+    redraw(tools, columns.length > 0 ? selectElement('column', columns.map((name) => [name, name]), columnShown(),
         (column) => changeView({column})) : null,
     selectElement('order of rows', [['rank', 'by rank'], ['node', 'by node'], ['stage', 'by stage'], ['worst', 'highest first']],
         view().sort, (sort) => changeView({sort})));
@@ -59,7 +66,7 @@ export function makeRanksPanel() {
     drawRankDetail(detail, state);
   };
   return {
-    node: panel.node, draw, is_wide: true,
+    node: panel.node, draw, redraw: () => drawRankDetail(detail, state), is_wide: true,
     refresh: async () => {
       const column = columnShown();
       if (!column) {
@@ -235,7 +242,7 @@ export function makeLayersPanel() {
   panel.body.append(holder, table, empty);
   return {
     node: panel.node, is_wide: true,
-    draw: () => heat.draw(),
+    redraw: () => heat.draw(),
     refresh: async () => {
       if ((shownRun()?.layers || []).length === 0) {
         replace(empty, note('The run has no layers.bin.'));
