@@ -3,7 +3,7 @@
 // own curve against the median, and all of its counters. And the norms of layers by steps.
 import {inlinedKeys, isReport} from './api.js';
 import {el, makePanel, note, redraw, replace, scrolledTable, selectElement, sizeCanvas, tableButton} from './dom.js';
-import {columnText, digits, grouped} from './format.js';
+import {columnText, digits32, grouped} from './format.js';
 import {HeatMap, loadHeat} from './heat.js';
 import {cssColor, paintSeries, seriesColor} from './paint.js';
 import {shownRun} from './runinfo.js';
@@ -167,7 +167,7 @@ function drawRankTable(holder, state) {
       if (!(value <= most)) most = value;
     }
     const rank = shownRun()?.ranks?.[row];
-    const cell = (value) => (count > 0 ? digits(value) : '–');
+    const cell = (value) => (count > 0 ? digits32(value) : '–');
     return [rows[row], rank?.node ?? '', coordText(rank?.coord), cell(sum / count), cell(most), cell(last)];
   });
   const numbers = ['mean of cells', 'largest', 'last'].map((name) => ({name, is_number: true}));
@@ -185,7 +185,7 @@ function drawRankDetail(holder, state) {
   const counters = [...(state.counters || [])].map(([column, values]) => {
     const all = values.filter(Number.isFinite).sort((a, b) => a - b);
     const median = all.length > 0 ? all[all.length >> 1] : NaN;
-    return el('div', {title: `${digits(values[row])}; median of all ranks ${digits(median)}`}, el('dt', {}, column),
+    return el('div', {title: `${digits32(values[row])}; median of all ranks ${digits32(median)}`}, el('dt', {}, column),
         el('dd', {}, columnText(column, values[row])));
   });
   replace(holder, el('h3', {}, rankTitle(row)), el('div', {class: 'picture'}, canvas),
@@ -224,7 +224,7 @@ function drawRankCurve(canvas, {values, cols, rows}, row, width) {
 export function makeLayersPanel() {
   const panel = makePanel('layers', 'Which layer is unstable?', 'norm of the gradient, layers by steps', {class: 'panel two'});
   const holder = el('div', {}), table = el('div', {hidden: true}), empty = el('div', {});
-  const heat = new HeatMap(holder, {name: 'gradient norm of layers by steps', text: (value) => (Number.isNaN(value) ? 'no data' : digits(value))});
+  const heat = new HeatMap(holder, {name: 'gradient norm of layers by steps', text: (value) => (Number.isNaN(value) ? 'no data' : digits32(value))});
   let matrix = null;
   const drawTable = () => {
     if (table.hidden || !matrix) return;
@@ -232,7 +232,7 @@ export function makeLayersPanel() {
     const last = cols - 1;
     replace(table, scrolledTable('gradient norm by layer', [{name: 'layer'},
       {name: `largest of steps ${grouped(steps[last][0])} – ${grouped(steps[last][1])}`, is_number: true}],
-    rows.map((name, row) => [name, digits(values[row * cols + last])])));
+    rows.map((name, row) => [name, digits32(values[row * cols + last])])));
   };
   panel.tools.append(tableButton((is_table) => {
     table.hidden = !is_table;

@@ -2,7 +2,7 @@
 // Memory by item against its limit, the state of the hardware, and the ledger of time and money.
 import {getJson} from './api.js';
 import {el, makePanel, note, redraw, replace, scrolledTable, tableButton, tableElement, timeElement} from './dom.js';
-import {bytesText, columnText, compact, digits, duration, grouped, money, percent} from './format.js';
+import {bytesText, columnText, compact, digits, digits32, duration, grouped, money, percent} from './format.js';
 import {seriesColor} from './paint.js';
 import {lastRecord} from './ranks.js';
 import {shownEvents, shownRun} from './runinfo.js';
@@ -83,7 +83,7 @@ export function makeHardwarePanel() {
       const rows = columns.filter((column) => record.has(column)).map((column) => {
         const sorted = record.get(column).map((value, rank) => [value, rank]).filter(([value]) => Number.isFinite(value)).sort((a, b) => a[0] - b[0]);
         if (sorted.length === 0) return null;
-        const cell = ([value, rank]) => el('span', {title: `rank ${rank}: ${digits(value)}`}, columnText(column, value));
+        const cell = ([value, rank]) => el('span', {title: `rank ${rank}: ${digits32(value)}`}, columnText(column, value));
         return [column, cell(sorted[0]), cell(sorted[sorted.length >> 1]), cell(sorted[sorted.length - 1])];
       }).filter(Boolean);
       const devices = new Map();
