@@ -19,6 +19,9 @@ CommandSet all_commands() {
   }
   verbs.push_back(diagnose_verb());
   verbs.push_back(board_verb());
+  verbs.push_back(report_verb());
+  verbs.push_back(runs_verb());
+  verbs.push_back(watch_verb());
   verbs.push_back(bench_train_verb());
   verbs.push_back(bench_gpu_verb());
   verbs.push_back(bench_attention_verb());

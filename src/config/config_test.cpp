@@ -61,6 +61,7 @@ TEST(Config, every_key_of_a_file_is_read) {
   }
   wanted.training.skip_norm_multiple = 3.5;
   wanted.validation.steps = 0;  // required with samples
+  wanted.alerts.webhook = "https://host/some \u00e9 path";
   wanted.dims.vocab = wanted.model.vocab_size = 300;
   wanted.dims.max_seq = wanted.model.max_seq;
   for (const Key& key : keys_of(wanted)) {

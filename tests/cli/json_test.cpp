@@ -50,6 +50,8 @@ const std::vector<VerbCalls>& all_calls() {
       {"ckpt export", "run --out exported", "gone --out exported"},
       {"ckpt import", "exported --into imported", "gone --into imported"},
       {"diagnose", "run", "gone"},
+      {"runs", "run two --group", "gone"},
+      {"watch", "run", "run --columns 7"},
       {"bench train", "--model tiny.toml --micro-batch 1 --seq 8 --steps 1", "--steps 0"},
       {"bench gpu", "-", "--gpu -1"},
       {"bench attention", "--cp 2 --seq 64 --heads 2 --kv-heads 1 --head-dim 16 --device cpu",

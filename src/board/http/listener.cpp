@@ -102,7 +102,7 @@ ListenPlace listen_place_from(const std::string& text) {
   if (text.starts_with(unix_mark)) {
     place.socket = text.substr(unix_mark.size());
     if (place.socket.empty()) {
-      throw base::ConfigError("--listen unix: needs a path, for example unix:/tmp/board.sock");
+      throw base::ConfigError("--listen unix: needs a path, for example unix:board.sock");
     }
     return place;
   }

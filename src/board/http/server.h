@@ -43,7 +43,7 @@ class Server {
 
   // Throws IoError if it cannot listen.
   Server(const ListenPlace& place, const ServerLimits& limits, Answer answer);
-  // Closes all connections and waits for all threads. Streams must have been told to end.
+  // Closes all connections and joins all threads. REQUIRES: streams end (Board::stop()).
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;

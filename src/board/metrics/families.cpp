@@ -223,7 +223,7 @@ std::vector<MetricFamily> metric_families(const Board& board) {
     }
     const RunView::Reading reading(*view);
     const RunFacts& facts = reading.facts();
-    // Two runs of one name are told apart by their folders.
+    // The second run of a name is labelled with its folder.
     const bool is_repeated = names[facts.name]++ > 0;
     const Labels run = {{"run", is_repeated ? view->shown_folder() : facts.name}};
     const bool is_running = facts.state == RunState::running;

@@ -32,7 +32,7 @@ struct RunFacts {
   std::vector<std::string> layers;        // rows of layers.bin
   std::vector<std::string> rank_columns;
   base::Json ranks = base::Json::array();  // [{"rank","node","device","coord"}]
-  // Of the last record of ranks.bin, by rank; empty if there is none.
+  // Column of ranks.bin -> values by rank in the last record; empty without a record.
   std::map<std::string, std::vector<double>> last_ranks;
   int64_t last_ranks_step = -1;
   double last_ranks_time = 0;

@@ -68,7 +68,7 @@ class RunView {
   std::shared_ptr<const RunFacts> facts_;
   int64_t revision_ = 0;  // bytes that were read, so that equal folders have equal revisions
 
-  // Of the polling thread:
+  // Only the polling thread uses these:
   int64_t table_bytes_ = 0;
   int64_t cached_bytes_ = 0;
   bool is_stale_ = true;  // files have changed since facts_ were computed

@@ -11,7 +11,7 @@
 
 namespace trireme::board {
 
-// Of a range of values. Without a finite value `min` is above `max`.
+// What is known of a range of values. Without a finite value `min` is above `max`.
 struct Extent {
   double min = std::numeric_limits<double>::infinity();
   double max = -std::numeric_limits<double>::infinity();

@@ -20,9 +20,6 @@ namespace {
 using plan::Proposal;
 using spec::Layout;
 
-// Number of faster layouts shown for the program whose settings were read.
-constexpr size_t max_better = 3;
-
 // Prints the state of the search on stderr every two seconds.
 class SlowNotice {
  public:
@@ -40,19 +37,6 @@ class SlowNotice {
   std::chrono::steady_clock::time_point next_ = began_ + std::chrono::seconds(2);
   int steps_ = 0;  // searches begun and layouts examined
 };
-
-// Prices the layout of the question, with the stack of the program whose settings were read.
-std::optional<Proposal> priced(const PlanQuestion& q) {
-  if (!q.asked) return {};
-  if (q.asked->ranks() != q.gpus) {
-    throw base::ConfigError(fmt::format("{} has {} ranks, but the job has {} GPUs",
-                                        spec::words(*q.asked), q.asked->ranks(), q.gpus));
-  }
-  if (const std::string rule = plan::broken_rule(q.job, *q.asked); !rule.empty()) {
-    throw base::ConfigError(fmt::format("layout '{}': {}", spec::to_text(*q.asked), rule));
-  }
-  return plan::propose(q.job, q.machine, q.own_stack ? *q.own_stack : q.stack, *q.asked);
-}
 
 void write_config(const std::filesystem::path& file, const PlanQuestion& q, const Proposal& best,
                   bool may_replace) {
@@ -105,22 +89,9 @@ int run_plan(const Args& args) {
   if (args.has("--validate")) return validate_plans(args);
   if (!args.list("--explain").empty()) return explain(args);
   const PlanQuestion q = plan_question(args);
-  plan::SearchOptions options;
-  options.gpus = q.gpus;
-  options.space = q.space;
-  options.memory_fraction = q.memory_fraction;
-  const std::optional<Proposal> asked = priced(q);
-  std::vector<Proposal> better;
-  plan::AnswerOptions more;
-  if (asked && q.own_stack) {
-    better = plan::better_than(q.job, q.machine, *q.own_stack, options, *asked, max_better);
-  } else if (asked) {
-    more.known.push_back(asked->layout);
-  }
   SlowNotice notice;
-  more.progress = [&notice](std::string_view doing) { notice.show(doing); };
   const PlanReport report =
-      plan_report(q, plan::answer(q.job, q.machine, q.stack, options, more), asked, better);
+      plan_answer(q, [&notice](std::string_view doing) { notice.show(doing); });
   const bool is_written = report.best && args.has("--out");
   if (is_written) {
     write_config(args.text("--out"), q, report.best->proposal, args.flag("--overwrite"));

@@ -68,6 +68,11 @@ PlanReport plan_report(const PlanQuestion&, plan::Answer,
                        const std::optional<plan::Proposal>& asked,
                        const std::vector<plan::Proposal>& better);
 
+// Searches the layouts and returns all figures of the answer. `progress` is called before every
+// layout that is examined; it may throw to end the search. Throws ConfigError if the layout of the
+// question is not possible.
+PlanReport plan_answer(const PlanQuestion&, const plan::PlanProgress& progress);
+
 // Returns the throughput per GPU, relative to that of the answer. REQUIRES: there is an answer.
 double throughput_share(const PlanReport&, const PlannedLayout&);
 // "--grad-dtype bf16: 12.3 s a step, 74.1 GiB: tp 8 sp, ..."

@@ -21,6 +21,7 @@
 #include "cli/shell/environment.h"
 #include "cli/shell/progress.h"
 #include "cli/verbs.h"
+#include "cli/watch/plan_page.h"
 
 namespace trireme::cli {
 namespace {
@@ -116,7 +117,15 @@ int run_board(const Args& args) {
   const board::ListenPlace place =
       board::listen_place_from(args.has("--listen") ? args.text("--listen") : "127.0.0.1:0");
   const std::string token = token_of(args, place);
+  const bool has_planner = args.flag("--plan");
+  if (args.list("runs").empty() && !has_planner) {
+    throw base::ConfigError("nothing to show: give the folder of a run, or --plan");
+  }
   board::BoardOptions options{.runs = board::runs_of(args.list("runs"))};
+  PlanPage planner;
+  if (has_planner) {
+    options.plan = [&planner](const board::Request& request) { return planner.handle(request); };
+  }
   if (!args.flag("--no-cache")) options.cache_folder = user_cache_folder();
   if (is_developing) options.assets_folder = args.text("--assets");
   const double seconds = args.has("--seconds") ? args.number("--seconds") : 0;
@@ -174,7 +183,7 @@ Verb board_verb() {
       .summary = "Show runs in a browser: live, offline and after they have ended",
       .details =
           "Serves pages on a free port of this machine and prints their address, which contains a\n"
-          "secret; nobody without it can read them. The folders of the runs are only read: a run\n"
+          "secret; a request without it is refused. The folders of the runs are only read: a run\n"
           "does not notice, and a run that was killed or copied is shown like any other. A folder\n"
           "that contains runs stands for all of them.\n"
           "\n"
@@ -183,13 +192,17 @@ Verb board_verb() {
           "  --listen 0.0.0.0:8080     for other machines: needs --token-file\n"
           "\n"
           "/metrics has the state of the runs for Prometheus, with the header\n"
-          "`Authorization: Bearer SECRET`, or for everybody with --open-metrics.\n\n"
+          "`Authorization: Bearer SECRET`, or without it if --open-metrics is given.\n\n"
           "Examples:\n"
           "  trireme board runs/kjv\n"
           "  trireme board runs/kjv runs/bf16 --listen 127.0.0.1:8080\n"
-          "  trireme board runs --listen unix:/tmp/board.sock --json",
+          "  trireme board runs --listen unix:board.sock --json\n"
+          "  trireme board --plan",
       .options =
-          {{.name = "runs", .kind = Kind::list, .help = "Folders of runs", .is_required = true},
+          {{.name = "runs", .kind = Kind::list, .help = "Folders of runs"},
+           {.name = "--plan",
+            .kind = Kind::flag,
+            .help = "Also serve the planner: the answers of trireme plan, with or without runs"},
            {.name = "--listen",
             .help = "IP address and port, or unix:PATH (default: a free port of 127.0.0.1)"},
            {.name = "--token-file",

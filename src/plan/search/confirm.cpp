@@ -76,15 +76,15 @@ sim::Costs stage_costs(const PlanCosts& of) {
   return all;
 }
 
-double simulated_step(const spec::Machine& machine, const Layout& l, const PlanCosts& of) {
+sim::Result simulated(const spec::Machine& machine, const Layout& l, const PlanCosts& of,
+                      bool has_timeline) {
   const int64_t stride =
       int64_t{l.tp} * l.cp * (l.placement == Placement::dp_inside ? l.data_ranks() : 1);
   const double bytes = of.costs.block.input / (l.sequence_parallel ? 1 : l.tp);
   const sim::Links links{{{.latency = message_seconds(machine, stride, bytes)}}, {}};
   sim::Costs stages = stage_costs(of);
   return sim::simulate(of.plan.schedule, stages, links,
-                       {.send_buffers = of.plan.layout.send_buffers})
-      .step_time;
+                       {.send_buffers = of.plan.layout.send_buffers, .timeline = has_timeline});
 }
 
 double bytes_of(const spec::Plan& plan, const spec::Machine& machine) {
@@ -94,7 +94,7 @@ double bytes_of(const spec::Plan& plan, const spec::Machine& machine) {
 // Replaces the pipeline's part of the price by the simulated one.
 void simulate_pipeline(const spec::Machine& machine, const Layout& layout, const Price& price,
                        const PlanCosts& costs, Confirmed& result) {
-  const double step = simulated_step(machine, layout, costs);
+  const double step = simulated(machine, layout, costs, false).step_time;
   const double priced = price.at(Term::bubble) + price.at(Term::messages);
   double others = 0;
   for (const Term term : {Term::data, Term::optimizer, Term::jitter, Term::rest, Term::host}) {
@@ -135,6 +135,12 @@ Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& sta
   result.stage_seconds = stage_seconds(costs);
   if (layout.pp > 1) simulate_pipeline(machine, layout, price, costs, result);
   return result;
+}
+
+sim::Result play_pipeline(const Job& job, const spec::Machine& machine, const Stack& stack,
+                          const spec::Plan& plan, const Layout& layout) {
+  Pricer pricer(job, machine, stack);
+  return simulated(machine, layout, PlanCosts(job, plan, pricer), true);
 }
 
 }  // namespace trireme::plan

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "plan/price/price.h"
+#include "sim/sim.h"
 #include "spec/plan.h"
 
 namespace trireme::plan {
@@ -27,5 +28,10 @@ struct Confirmed {
 double engine_bytes(const Job&, const spec::Machine&, const Stack&, const Layout&);
 
 Confirmed confirm(const Job&, const spec::Machine&, const Stack&, const Layout&);
+
+// Returns the simulated pipeline of a step, with its timeline. REQUIRES: confirm() of the same
+// question has returned this plan.
+sim::Result play_pipeline(const Job&, const spec::Machine&, const Stack&, const spec::Plan&,
+                          const Layout&);
 
 }  // namespace trireme::plan

@@ -8,6 +8,7 @@
 #include "train/record/alert_rules.h"
 #include "train/record/earlier_attempts.h"
 #include "train/record/step_lines.h"
+#include "train/record/stragglers.h"
 
 namespace trireme::train {
 namespace {
@@ -73,6 +74,25 @@ TEST(EarlierAttempts, a_verdict_divides_the_time_after_a_failure) {
 
 TEST(EarlierAttempts, a_process_that_took_over_begins_before_the_end_of_the_other) {
   EXPECT_TRUE(records_between(killed_at(100, 100), 4, 99).empty());
+}
+
+TEST(Stragglers, are_compared_within_their_stage_and_by_their_work) {
+  spec::Sizes mesh;
+  mesh[spec::Axis::pp] = 2;
+  mesh[spec::Axis::dp] = 4;
+  std::vector<obs::RankSample> samples(8);
+  for (size_t rank = 0; rank < samples.size(); ++rank) {
+    const bool is_first = spec::coord_of(mesh, static_cast<int>(rank))[spec::Axis::pp] == 0;
+    samples[rank][obs::RankColumn::compute_seconds] = is_first ? 1.0F : 3.0F;
+    samples[rank][obs::RankColumn::work] = 1;
+  }
+  EXPECT_EQ(straggler_seconds(mesh, samples), 0) << "stages may differ";
+  samples[1][obs::RankColumn::compute_seconds] *= 1.02F;
+  EXPECT_EQ(straggler_seconds(mesh, samples), 0) << "noise";
+  samples[1][obs::RankColumn::compute_seconds] *= 1.25F;
+  EXPECT_GT(straggler_seconds(mesh, samples), 0.2);
+  samples[1][obs::RankColumn::work] = 1.275F;
+  EXPECT_EQ(straggler_seconds(mesh, samples), 0) << "it has more work";
 }
 
 TEST(AlertRules, each_rule_reports_once_when_it_becomes_true) {

@@ -183,10 +183,15 @@ void RunLog::saved() {
   if (rules_) rules_->saved(obs::wall_seconds());
 }
 
-void RunLog::waited_for_data(double seconds) {
-  if (phases_.current() != Phase::useful) return;
+void RunLog::waited_for_data(double seconds) { move_useful(Phase::data_wait, seconds); }
+
+void RunLog::waited_for_ranks(double seconds) { move_useful(Phase::straggler, seconds); }
+
+// The time of repeated steps and of the first one stays in their classes.
+void RunLog::move_useful(Phase to, double seconds) {
+  if (phases_.current() != Phase::useful || !(seconds > 0)) return;
   phases_.change(Phase::useful);
-  phases_.move(Phase::useful, Phase::data_wait, seconds);
+  phases_.move(Phase::useful, to, seconds);
 }
 
 void RunLog::add_step(int64_t step, const engine::StepSignals& signals) {

@@ -73,6 +73,8 @@ class RunLog {
   std::string add(Note note);
   // The host waited so long for batches, in the current phase.
   void waited_for_data(double seconds);
+  // Steps waited so long for slow ranks (stragglers.h).
+  void waited_for_ranks(double seconds);
   // A step has ended.
   void add_step(int64_t step, const engine::StepSignals& signals);
   // Records the time and steps so far if the last record is old enough, or if `now` is true.
@@ -86,6 +88,7 @@ class RunLog {
   const std::string& run() const { return run_; }
 
  private:
+  void move_useful(obs::Phase to, double seconds);
   bool guarded(const std::function<void()>& write);
   void write_span();
   void write_ledger();

@@ -15,6 +15,7 @@
 #include "spec/experts/expert_rows.h"
 #include "spec/facts/facts.h"
 #include "spec/parallel/data_parallel.h"
+#include "train/record/stragglers.h"
 #include "train/signals/rank_table.h"
 
 namespace trireme::train {
@@ -322,6 +323,9 @@ void Run::record_ranks(int64_t step) {
   if (samples.empty() || !is_measured || !parts_.rank.is_first()) return;
   complete_samples(parts_.plan().mesh, samples);
   if (output_) output_->add_ranks(step, rank_table_values(samples));
+  const auto steps = static_cast<double>(step - std::max(sampled_step_, position_.first_step));
+  parts_.run_log.waited_for_ranks(steps * straggler_seconds(parts_.plan().mesh, samples));
+  sampled_step_ = step;
   if (hooks_.sampled) hooks_.sampled(step, samples);
 }
 

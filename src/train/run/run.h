@@ -103,6 +103,7 @@ class Run {
   int64_t uncounted_steps_ = 0;       // of the run, that the engine's state does not count
   int64_t overflow_rows_ = 0;         // of the step that has to be repeated
   int64_t engine_steps_ = 0;          // that the current engine has run
+  int64_t sampled_step_ = 0;          // of the last samples of ranks
   int64_t taken_signals_ = 0;         // of its steps
   int64_t signal_step_ = 1;           // the step of the engine's signals with index 0
 };

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// trireme runs: lists the runs in folders, and what experiments have used.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "analysis/ledger.h"
+#include "base/error.h"
+#include "base/text/json.h"
+#include "board/board.h"
+#include "cli/verbs.h"
+#include "cli/watch/run_summary.h"
+#include "obs/clock.h"
+#include "obs/terminal/number_text.h"
+#include "obs/terminal/table.h"
+#include "obs/terminal/terminal.h"
+
+namespace trireme::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A run, or the reason why its files cannot be read.
+struct ListedRun {
+  fs::path folder;
+  std::optional<RunSummary> summary;
+  std::string failure;
+
+  double last_time() const { return summary ? summary->run.last_time : 0; }
+};
+
+struct Experiment {
+  std::string name;
+  analysis::Ledger ledger;
+  size_t runs = 0;
+};
+
+std::vector<ListedRun> listed_runs(const std::vector<fs::path>& folders) {
+  std::vector<ListedRun> runs;
+  for (const fs::path& folder : folders) {
+    ListedRun run{.folder = folder};
+    try {
+      run.summary = read_summary(folder, obs::wall_seconds());
+    } catch (const base::Error& error) {
+      run.failure = error.what();
+    }
+    runs.push_back(std::move(run));
+  }
+  std::ranges::stable_sort(runs, std::greater<>(), &ListedRun::last_time);
+  return runs;
+}
+
+std::vector<Experiment> experiments_of(const std::vector<ListedRun>& runs) {
+  std::map<std::string, std::vector<analysis::Ledger>> by_group;
+  for (const ListedRun& run : runs) {
+    if (!run.summary) continue;
+    by_group[run.summary->run.group].push_back(analysis::read_ledger(run.folder));
+  }
+  std::vector<Experiment> all;
+  for (const auto& [name, ledgers] : by_group) {
+    all.push_back({name, analysis::sum_of(ledgers), ledgers.size()});
+  }
+  return all;
+}
+
+double total(const obs::PhaseSeconds& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+base::Json run_row_json(const ListedRun& run) {
+  if (!run.summary) {
+    return {{"folder", run.folder.string()}, {"state", "unknown"}, {"error", run.failure}};
+  }
+  base::Json json = to_json(*run.summary);
+  json.erase("events");
+  json.erase("late_ranks");
+  return json;
+}
+
+base::Json experiment_json(const Experiment& one) {
+  base::Json json = analysis::to_json(one.ledger);
+  json["group"] = one.name;
+  json["runs"] = one.runs;
+  return json;
+}
+
+std::string runs_text(const std::vector<ListedRun>& runs, int columns) {
+  std::vector<std::vector<std::string>> rows;
+  const auto or_empty = [](const std::optional<double>& value, const auto& text) {
+    return value ? text(*value) : std::string();
+  };
+  for (const ListedRun& run : runs) {
+    if (!run.summary) {
+      rows.push_back({run.folder.filename().string(), "unknown", "", "", "", "", run.failure});
+      continue;
+    }
+    const RunSummary& s = *run.summary;
+    rows.push_back(
+        {printable(s.run.name), std::string(name_of(s.run.state)), step_text(s.run),
+         or_empty(s.loss, [](double value) { return fmt::format("{:.4f}", value); }),
+         or_empty(s.tokens_per_second, [](double value) { return obs::grouped(value, 0); }),
+         or_empty(s.age_seconds, age_text), printable(s.diagnosis.sentence)});
+  }
+  const obs::Column titles[] = {{"run", obs::Align::left},
+                                {"state", obs::Align::left},
+                                {"step", obs::Align::right},
+                                {"loss", obs::Align::right},
+                                {"tokens/s", obs::Align::right},
+                                {"age", obs::Align::right},
+                                {"what is going on", obs::Align::left}};
+  const std::string table = obs::table_text(titles, rows);
+  if (columns <= 0) return table;
+  std::string cut;
+  for (size_t at = 0; at < table.size();) {
+    const size_t end = std::min(table.find('\n', at), table.size());
+    cut += obs::cut_to_columns(std::string_view(table).substr(at, end - at), columns);
+    cut += '\n';
+    at = end + 1;
+  }
+  return cut;
+}
+
+std::string experiments_text(const std::vector<Experiment>& experiments) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Experiment& one : experiments) {
+    const analysis::Ledger& ledger = one.ledger;
+    rows.push_back({one.name.empty() ? "(no group)" : printable(one.name),
+                    fmt::format("{}", one.runs), fmt::format("{}", ledger.attempts.size()),
+                    fmt::format("{}", ledger.failures.size()),
+                    fmt::format("{:.2f}", total(ledger.device_hours)),
+                    fmt::format("{:.1f} %", 100 * ledger.useful_share()),
+                    obs::count_text(ledger.tokens.trained),
+                    ledger.has_dollars ? fmt::format("{:.2f}", total(ledger.dollars)) : ""});
+  }
+  const obs::Column titles[] = {
+      {"experiment", obs::Align::left},    {"runs", obs::Align::right},
+      {"attempts", obs::Align::right},     {"failures", obs::Align::right},
+      {"device-hours", obs::Align::right}, {"useful", obs::Align::right},
+      {"tokens", obs::Align::right},       {"$", obs::Align::right}};
+  return obs::table_text(titles, rows);
+}
+
+int run_runs(const Args& args) {
+  std::vector<std::string> folders = args.list("folders");
+  if (folders.empty()) {
+    folders.emplace_back("runs");
+    if (!fs::is_directory(folders.front())) {
+      throw base::IoError(
+          "runs: there is no such folder here; give the folders of runs, or folders that contain "
+          "runs");
+    }
+  }
+  const std::vector<ListedRun> runs = listed_runs(board::runs_of(folders));
+  const bool has_groups = args.flag("--group");
+  const std::vector<Experiment> experiments =
+      has_groups ? experiments_of(runs) : std::vector<Experiment>();
+  if (args.wants_json()) {
+    base::Json json = {{"ok", true}, {"runs", base::Json::array()}};
+    for (const ListedRun& run : runs) json["runs"].push_back(run_row_json(run));
+    if (has_groups) {
+      json["groups"] = base::Json::array();
+      for (const Experiment& one : experiments) json["groups"].push_back(experiment_json(one));
+    }
+    fmt::print("{}\n", json.dump(-1, ' ', false, base::Json::error_handler_t::replace));
+    return 0;
+  }
+  const int columns = obs::is_terminal(STDOUT_FILENO) ? obs::terminal_width(STDOUT_FILENO) : 0;
+  fmt::print("{}", runs_text(runs, columns));
+  if (has_groups) fmt::print("\n{}", experiments_text(experiments));
+  return 0;
+}
+
+}  // namespace
+
+Verb runs_verb() {
+  return {.name = "runs",
+          .summary = "List runs: state, step, loss, speed, and what is going on",
+          .details =
+              "Lists the runs in the given folders (default: runs/), the one that wrote last "
+              "first. The files of runs are only read, so runs that are alive, have ended, were "
+              "killed or copied are listed alike. A run whose files cannot be read is listed with "
+              "the reason.\n\n"
+              "With --group the runs are also added up by job.group: attempts, failures, "
+              "device-hours, the part of them that trained tokens that were kept, and dollars if "
+              "a price is known.\n\n"
+              "Examples:\n"
+              "  trireme runs\n"
+              "  trireme runs runs/kjv --json\n"
+              "  trireme runs runs --group",
+          .options = {{.name = "folders",
+                       .kind = Kind::list,
+                       .help = "Folders of runs, or folders that contain runs; default: runs"},
+                      {.name = "--group",
+                       .kind = Kind::flag,
+                       .help = "Also add up the runs of each experiment (job.group)"}},
+          .run = run_runs};
+}
+
+}  // namespace trireme::cli
