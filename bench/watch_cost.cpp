@@ -6,12 +6,14 @@
 //     [--steps=20] [--rounds=101]
 //
 // Ranks are threads of this process with ZeRO-3. A round has `steps` steps of each kind; printed
-// are the medians over the rounds, and the added time relative to steps that are not timed.
+// are the medians over the rounds, and the added time relative to steps that are not timed. The
+// line of marks has their cost alone, which a busy machine does not change.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -111,6 +113,49 @@ Seconds measure(engine::Engine& engine, Batches& batches, const Options& o) {
   return seconds;
 }
 
+double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Returns the processor time of the host for a step without work and with `waits` waits.
+double mark_seconds(device::Stream& stream, int waits) {
+  constexpr int steps = 5000, steps_in_flight = 50;
+  engine::StepTimer timer(stream);
+  stream.set_waits(&timer.watch());
+  timer.measure_waits(waits > 0);
+  double begin = 0;
+  for (int step = -steps_in_flight; step < steps; ++step) {
+    if (step == 0) begin = thread_seconds();
+    timer.begin();
+    for (int i = 0; i < waits; ++i) const device::WaitSpan span(stream, device::Wait::data);
+    timer.end();
+    if (step % steps_in_flight == 0) {
+      stream.synchronize();
+      timer.take();
+    }
+  }
+  const double seconds = (thread_seconds() - begin) / steps;
+  stream.synchronize();
+  stream.set_waits(nullptr);
+  return seconds;
+}
+
+std::unique_ptr<device::Device> make_device(bool on_gpu) {
+  if (on_gpu) return device::make_gpu(kernels::cuda_kernels(), {});
+  return std::make_unique<device::CpuDevice>(kernels::cpu_kernels(), device::CpuDevice::Options{});
+}
+
+void measure_marks(bool on_gpu) {
+  constexpr int waits = 100;
+  const auto device = make_device(on_gpu);
+  const auto stream = device->make_stream("compute");
+  const double ends = mark_seconds(*stream, 0);
+  fmt::print("marks, host's processor time: begin and end {:.3f} us, a wait {:.3f} us\n",
+             1e6 * ends, 1e6 * (mark_seconds(*stream, waits) - ends) / waits);
+}
+
 void run(const Options& o) {
   const bool on_gpu = o.device == "cuda";
   const spec::ModelSpec model = spec::make_model({.name = "watched",
@@ -131,13 +176,7 @@ void run(const Options& o) {
   comm::ThreadWorld world(o.ranks, 600);
   Seconds of_first;
   comm::run_ranks(world, [&](int rank) {
-    std::unique_ptr<device::Device> device;
-    if (on_gpu) {
-      device = device::make_gpu(kernels::cuda_kernels(), {});
-    } else {
-      device =
-          std::make_unique<device::CpuDevice>(kernels::cpu_kernels(), device::CpuDevice::Options{});
-    }
+    const auto device = make_device(on_gpu);
     const auto communicator = world.communicator(rank, {.name = "world"});
     comm::Mesh mesh(*communicator, plan.mesh);
     engine::Engine engine(*device, model, plan, backend, {}, o.ranks > 1 ? &mesh : nullptr);
@@ -145,6 +184,7 @@ void run(const Options& o) {
     Seconds seconds = measure(engine, batches, o);
     if (rank == 0) of_first = std::move(seconds);
   });
+  measure_marks(on_gpu);
   const double untimed = median(of_first[0]);
   const auto line = [&](const char* name, Kind kind) {
     const std::vector<double>& seconds = of_first[static_cast<size_t>(kind)];

@@ -43,7 +43,7 @@ std::vector<double> layer_norms(const spec::ModelSpec& model, engine::Engine& en
   for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
     double squares = 0;
     for (const spec::Param& param : spec::params_of(model, layer)) {
-      if (param.tied_copy) continue;
+      if (param.tied_copy || param.shard.shape.empty()) continue;
       for (const float g : engine.read_grads(param.shard.name)) {
         squares += static_cast<double>(g) * static_cast<double>(g);
       }

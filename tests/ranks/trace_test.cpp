@@ -89,6 +89,7 @@ std::vector<train::RankTrace> record(const Layout& layout) {
 Layout small(Layout layout, StreamMode streams) {
   layout.streams = streams;
   layout.logical_dp = layout.dp * layout.zero;
+  layout.seq_len = 8;
   return layout;
 }
 

@@ -166,8 +166,9 @@ void StreamTimeline::ends(device::Stream& on, const StreamCall& call) {
   const size_t at = open_calls_.back();
   if (entries_[at].span.kind != kind_of(call.kind)) return;  // inside of another call
   open_calls_.pop_back();
+  if (open_op_ && entries_[*open_op_].span.stream != entries_[at].span.stream) end_open_op(nullptr);
   const device::Event end = on.record_timed();
-  end_open_op(entries_[at].span.stream, &end);
+  end_open_op(&end);
   entries_[at].end = end;
   entries_[at].span.queue_end_ns = now_ns();
   const bool held_compute = call.kind == StreamCall::Kind::communication &&
@@ -186,8 +187,11 @@ void StreamTimeline::ends(device::Stream& on, const StreamCall& call) {
 
 StreamTimeline::Entry& StreamTimeline::add(int32_t on) {
   const int64_t now = now_ns();
+  // An op on another stream ends before this entry begins: with streams that run inline, compute
+  // may wait for it.
+  if (open_op_ && entries_[*open_op_].span.stream != on) end_open_op(nullptr);
   const device::Event begin = streams_[static_cast<size_t>(on)]->record_timed();
-  end_open_op(on, &begin);
+  end_open_op(&begin);
   Entry& entry = entries_.emplace_back();
   entry.begin = begin;
   entry.span.stream = on;
@@ -199,18 +203,17 @@ StreamTimeline::Entry& StreamTimeline::add(int32_t on) {
   return entry;
 }
 
-void StreamTimeline::end_open_op(int32_t on, const device::Event* next_begin) {
+void StreamTimeline::end_open_op(const device::Event* at) {
   if (!open_op_) return;
   Entry& open = entries_[*open_op_];
   open_op_.reset();
-  const bool is_same_stream = next_begin != nullptr && open.span.stream == on;
-  open.end = is_same_stream ? *next_begin : stream(open.span).record_timed();
+  open.end = at != nullptr ? *at : stream(open.span).record_timed();
   open.span.queue_end_ns = now_ns();
 }
 
 void StreamTimeline::finish() {
   TRIREME_CHECK(is_on_, "finish() without start()");
-  end_open_op(compute, nullptr);
+  end_open_op(nullptr);
   stop();
   drain();
   const size_t first = spans_.size();

@@ -58,7 +58,8 @@ class StreamTimeline final : public kernels::OpObserver, public device::CallObse
   int64_t now_ns() const;
   // Adds an entry that begins now on the stream, and ends the open op.
   Entry& add(int32_t stream);
-  void end_open_op(int32_t stream, const device::Event* next_begin);
+  // Ends the open op, if there is one, at an event of its stream; null: now.
+  void end_open_op(const device::Event* at);
   void name(TraceSpan&, const device::Stream&);  // layer and action, from the open ranges
   void set_origin();
   void stop();

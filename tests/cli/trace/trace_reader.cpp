@@ -25,6 +25,10 @@ struct Flow {
   std::vector<FlowEnd> begins, ends;
 };
 
+std::string text(const Json& object, const char* key) { return object.at(key).get<std::string>(); }
+int number(const Json& object, const char* key) { return object.at(key).get<int>(); }
+TrackKey track_of(const Json& event) { return {number(event, "pid"), number(event, "tid")}; }
+
 int64_t nanoseconds(const Json& microseconds) {
   return std::llround(1e3 * microseconds.get<double>());
 }
@@ -33,16 +37,15 @@ const std::set<std::string> categories = {"step",          "compute", "memory", 
                                           "communication", "wait",    "host"};
 
 void add_metadata(const Json& event, ReadTrace& trace) {
-  const std::string what = event.at("name");
-  const int pid = event.at("pid");
+  const std::string what = text(event, "name");
+  const int pid = number(event, "pid");
   const Json& args = event.at("args");
   if (what == "process_name") {
-    EXPECT_TRUE(trace.ranks.emplace(pid, args.at("name")).second) << event;
+    EXPECT_TRUE(trace.ranks.emplace(pid, text(args, "name")).second) << event;
   } else if (what == "thread_name") {
-    EXPECT_TRUE(trace.tracks.emplace(TrackKey{pid, event.at("tid")}, args.at("name")).second)
-        << event;
+    EXPECT_TRUE(trace.tracks.emplace(track_of(event), text(args, "name")).second) << event;
   } else if (what == "process_sort_index") {
-    EXPECT_EQ(args.at("sort_index"), pid);
+    EXPECT_EQ(number(args, "sort_index"), pid);
   } else {
     EXPECT_EQ(what, "process_labels");
   }
@@ -52,8 +55,9 @@ void add_slice(const Json& event, ReadTrace& trace) {
   const int64_t begin = nanoseconds(event.at("ts")), taken = nanoseconds(event.at("dur"));
   EXPECT_GE(begin, 0) << event;
   EXPECT_GE(taken, 0) << event;
-  trace.slices.push_back({event.at("pid"), event.at("tid"), begin, begin + taken, event.at("name"),
-                          event.at("cat"), event.value("args", Json::object())});
+  trace.slices.push_back({number(event, "pid"), number(event, "tid"), begin, begin + taken,
+                          text(event, "name"), text(event, "cat"),
+                          event.value("args", Json::object())});
   EXPECT_TRUE(categories.contains(trace.slices.back().category)) << event;
 }
 
@@ -116,10 +120,10 @@ void expect_flows(const std::map<int64_t, Flow>& flows, ReadTrace& trace) {
     }
     EXPECT_EQ(source->name, "send");
     EXPECT_EQ(target->name, "recv");
-    EXPECT_EQ(source->args.at("group"), target->args.at("group"));
-    EXPECT_EQ(source->args.at("sequence"), target->args.at("sequence"));
-    EXPECT_EQ(source->args.at("peer"), target->rank);
-    EXPECT_EQ(target->args.at("peer"), source->rank);
+    EXPECT_EQ(text(source->args, "group"), text(target->args, "group"));
+    EXPECT_EQ(number(source->args, "sequence"), number(target->args, "sequence"));
+    EXPECT_EQ(number(source->args, "peer"), target->rank);
+    EXPECT_EQ(number(target->args, "peer"), source->rank);
   }
 }
 
@@ -133,32 +137,32 @@ std::vector<ReadSlice> ReadTrace::of_category(const std::string& category) const
   return found;
 }
 
-ReadTrace read_trace(const std::string& text) {
-  const Json json = only_object(text);
+ReadTrace read_trace(const std::string& file) {
+  const Json json = only_object(file);
   ReadTrace trace;
   trace.other_data = json.at("otherData");
   std::map<int64_t, Flow> flows;
   for (const Json& event : json.at("traceEvents")) {
-    const std::string phase = event.at("ph");
+    const std::string phase = text(event, "ph");
     if (phase == "M") {
       add_metadata(event, trace);
     } else if (phase == "X") {
       add_slice(event, trace);
     } else {
-      EXPECT_TRUE(phase == "s" || (phase == "f" && event.at("bp") == "e")) << event;
+      EXPECT_TRUE(phase == "s" || (phase == "f" && text(event, "bp") == "e")) << event;
       Flow& flow = flows[event.at("id").get<int64_t>()];
-      flow.category = event.at("cat");
+      flow.category = text(event, "cat");
       (phase == "s" ? flow.begins : flow.ends)
-          .push_back({{event.at("pid"), event.at("tid")}, nanoseconds(event.at("ts"))});
+          .push_back({track_of(event), nanoseconds(event.at("ts"))});
     }
   }
   std::map<TrackKey, std::vector<std::pair<int64_t, int64_t>>> whole;
   std::map<TrackKey, std::vector<std::pair<double, double>>> doubles;
   for (const Json& event : json.at("traceEvents")) {
-    if (event.at("ph") != "X") continue;
-    const TrackKey key{event.at("pid"), event.at("tid")};
+    if (text(event, "ph") != "X") continue;
+    const TrackKey key = track_of(event);
     EXPECT_TRUE(trace.tracks.contains(key) && trace.ranks.contains(key.first)) << event;
-    const double begin = event.at("ts"), taken = event.at("dur");
+    const double begin = event.at("ts").get<double>(), taken = event.at("dur").get<double>();
     doubles[key].emplace_back(begin, begin + taken);
     const int64_t begin_ns = nanoseconds(event.at("ts"));
     whole[key].emplace_back(begin_ns, begin_ns + nanoseconds(event.at("dur")));
@@ -175,13 +179,13 @@ void expect_complete_communication(const ReadTrace& trace) {
       groups;
   int sent = 0, received = 0;
   for (const ReadSlice& slice : trace.of_category("communication")) {
-    EXPECT_EQ(slice.name, slice.args.at("op"));
-    EXPECT_GE(slice.args.at("bytes"), 0);
+    EXPECT_EQ(slice.name, text(slice.args, "op"));
+    EXPECT_GE(slice.args.at("bytes").get<int64_t>(), 0);
     sent += slice.name == "send" ? 1 : 0;
     received += slice.name == "recv" ? 1 : 0;
     if (slice.name == "send" || slice.name == "recv") continue;
-    auto& calls = groups[{slice.args.at("group"), slice.args.at("ranks")}][slice.rank];
-    EXPECT_TRUE(calls.emplace(slice.args.at("sequence"), slice.name).second) << slice.args;
+    auto& calls = groups[{text(slice.args, "group"), text(slice.args, "ranks")}][slice.rank];
+    EXPECT_TRUE(calls.emplace(number(slice.args, "sequence"), slice.name).second) << slice.args;
   }
   EXPECT_EQ(sent, received);
   const auto flows = trace.flows.find("message");
