@@ -19,9 +19,9 @@
 #include "board/gate.h"
 #include "board/http/server.h"
 #include "cli/shell/environment.h"
-#include "cli/shell/progress.h"
 #include "cli/verbs.h"
 #include "cli/watch/plan_page.h"
+#include "cli/watch/read_runs.h"
 
 namespace trireme::cli {
 namespace {
@@ -131,11 +131,7 @@ int run_board(const Args& args) {
   const double seconds = args.has("--seconds") ? args.number("--seconds") : 0;
 
   board::Board board(std::move(options));
-  Progress progress("board", "MiB", 0);
-  board.poll([&](const std::string& run, int64_t bytes, int64_t /*of*/) {
-    progress.update(bytes >> 20, run);
-  });
-  progress.finish();
+  read_runs(board, "board");
   board.save_caches();
 
   watch_interrupts();
