@@ -22,7 +22,7 @@ using obs::Phase;
 
 // A record is written after a hundredth of the attempt's time, within these limits: a killed
 // process loses the record of this time at most, and a run of weeks has some 10^5 records.
-constexpr double min_interval_seconds = 1, max_interval_seconds = 10, interval_share = 0.01;
+constexpr double min_interval_seconds = 0.1, max_interval_seconds = 10, interval_share = 0.01;
 constexpr double ledger_interval_seconds = 30;
 // Further skipped steps in a row have no event.
 constexpr int64_t max_skip_events_in_a_row = 10;
@@ -235,9 +235,9 @@ void RunLog::flush(bool now) {
   const double time = obs::wall_seconds();
   const double interval =
       std::clamp((time - started_) * interval_share, min_interval_seconds, max_interval_seconds);
+  if (rules_) add_alert(last_recorded_step_, rules_->look(time));
   if (!now && time - flushed_at_ < interval) return;
   flushed_at_ = time;
-  if (rules_) add_alert(last_recorded_step_, rules_->look(time));
   if (listeners_ != nullptr) {
     if (const std::optional<std::string> news = listeners_->news()) {
       add_alert(last_recorded_step_, Alert{"metrics_command", *news});
