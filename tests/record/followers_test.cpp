@@ -46,7 +46,7 @@ TEST_F(FollowersTest, a_command_receives_every_line_of_metrics_and_events) {
 }
 
 TEST_F(FollowersTest, a_command_that_never_reads_does_not_stop_the_run) {
-  ASSERT_EQ(train({"--metrics.command=exec sleep 2"}).exit_code, exit_done);
+  ASSERT_EQ(train({"--metrics.command=exec sleep 0.5"}).exit_code, exit_done);
   EXPECT_EQ(train_lines(scratch_).size(), 20U);
   expect_closed(scratch_);
 }
@@ -70,7 +70,7 @@ TEST_F(FollowersTest, what_a_command_prints_is_not_in_the_result) {
 }
 
 TEST_F(FollowersTest, no_checkpoint_for_too_long_starts_the_alert_command) {
-  ASSERT_EQ(trireme(scratch_, {"train", "stops.toml", "--training.steps=4000",
+  ASSERT_EQ(trireme(scratch_, {"train", "stops.toml", "--training.steps=800",
                                "--checkpoint.interval=1000000", "--alerts.max_unsaved_seconds=0.1",
                                "--alerts.slow_logs=0", "--alerts.command=cat >> alerts.jsonl"})
                 .exit_code,

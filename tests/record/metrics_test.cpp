@@ -45,8 +45,9 @@ TEST(StepMetrics, every_step_has_a_line_and_logged_steps_have_more) {
   EXPECT_EQ(steps.size(), 23U);
 }
 
-TEST(StepMetrics, ranks_and_layouts_write_the_losses_of_one_rank) {
+TEST(StepMetrics, ranks_write_the_norms_of_one_rank_and_its_losses_to_the_last_digits) {
   std::string first;
+  std::vector<double> first_losses;
   for (const char* degree : {"1", "2", "4"}) {
     const Scratch scratch;
     write_record_run(scratch);
@@ -54,12 +55,20 @@ TEST(StepMetrics, ranks_and_layouts_write_the_losses_of_one_rank) {
                                 std::string("--parallelism.data_parallel_shard_degree=") + degree})
                   .exit_code,
               exit_done);
-    std::string losses;
+    std::string norms;
+    std::vector<double> losses;
     for (const base::Json& line : train_lines(scratch)) {
-      losses += line.at("loss_metrics/global_avg_loss").dump() + "\n";
+      norms += line.at("grad_norm").dump() + "\n";
+      losses.push_back(line.at("loss_metrics/global_avg_loss").get<double>());
     }
-    if (first.empty()) first = losses;
-    EXPECT_EQ(losses, first) << degree << " ranks";
+    if (first.empty()) first = norms;
+    if (first_losses.empty()) first_losses = losses;
+    EXPECT_EQ(norms, first) << degree << " ranks";
+    ASSERT_EQ(losses.size(), first_losses.size());
+    for (size_t i = 0; i < losses.size(); ++i) {
+      // Sums of losses in fp64 are taken by rank first.
+      EXPECT_NEAR(losses[i], first_losses[i], 1e-13 * losses[i]) << degree << " ranks";
+    }
   }
 }
 
