@@ -48,9 +48,9 @@ const std::vector<Forbidden>& forbidden() {
 // A line `import {a, b} from './x.js';`, or no import at all.
 bool is_joinable(const std::string& line) {
   static const std::regex import_line(
-      R"(import \{[A-Za-z_]+(, [A-Za-z_]+)*\} from '\./[a-z_]+\.js';)");
+      R"(import \{[A-Za-z_0-9]+(, [A-Za-z_0-9]+)*\} from '\./[a-z_]+\.js';)");
   static const std::regex export_line(
-      R"(export (async function|function|const|let|class) [A-Za-z_]+.*)");
+      R"(export (async function|function|const|let|class) [A-Za-z_0-9]+.*)");
   if (line.starts_with("import ") || line.starts_with("import{")) {
     return std::regex_match(line, import_line);
   }
@@ -84,7 +84,7 @@ Problems check_page(const SourceFile& file) {
 
 Problems check_page_names(const Files& files) {
   static const std::regex declared(
-      R"((export )?(async )?(function|const|let|class) ([A-Za-z_]+).*)");
+      R"((export )?(async )?(function|const|let|class) ([A-Za-z_0-9]+).*)");
   std::map<std::string, std::string> places;
   Problems problems;
   for (const SourceFile& file : files) {

@@ -284,7 +284,7 @@ TEST(TidyRules, markup_from_text_and_foreign_addresses_in_pages_are_found) {
     EXPECT_EQ(check_page(page(bad)).size(), 1U) << bad;
   }
   for (const char* good :
-       {"node.textContent = name;", "import {a, bC_d} from './x_y.js';", "export function f() {",
+       {"node.textContent = name;", "import {a, bC_d32} from './x_y.js';", "export function f() {",
         "export async function f() {", "'http://www.w3.org/2000/svg'", "evaluate(x)",
         "node.style.width = '1px';", "setTimeout(() => run(), 1)"}) {
     EXPECT_TRUE(check_page(page(good)).empty()) << good;
