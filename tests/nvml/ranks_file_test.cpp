@@ -135,13 +135,15 @@ TEST(RanksFileTest, resumed_run_appends_and_overwritten_run_starts_again) {
   EXPECT_EQ(table.records[2].step, 15);
   EXPECT_EQ(table.records[3].attempt, 2);
   expect_closed(table);
+  ASSERT_EQ(trireme(s, train_words({"--training.steps=5", "--overwrite"})).exit_code, 0);
+  EXPECT_EQ(read_ranks(s).records.size(), 1U);
 }
 
 TEST(RanksFileTest, counters_of_each_rank_come_from_its_device) {
   const Scratch s;
   write_tiny(s);
   s.write("counters", "* clock 1500\n1 clock 900\n1 reasons 64\n");
-  Words command = {"env", "LD_LIBRARY_PATH=" TRIREME_NVML_STUB_FOLDER,
+  Words command = {"/usr/bin/env", "LD_LIBRARY_PATH=" TRIREME_NVML_STUB_FOLDER,
                    "TRIREME_NVML_STUB=counters"};
   const Words train = trireme_command(
       train_words({"--metrics.hardware=on", "--parallelism.data_parallel_replicate_degree=2"}));
@@ -160,7 +162,7 @@ TEST(RanksFileTest, counters_of_each_rank_come_from_its_device) {
 TEST(RanksFileTest, run_without_the_library_reports_that_counters_are_unknown) {
   const Scratch s;
   write_tiny(s);
-  Words command = {"env", "LD_LIBRARY_PATH=" TRIREME_NVML_STUB_FOLDER,
+  Words command = {"/usr/bin/env", "LD_LIBRARY_PATH=" TRIREME_NVML_STUB_FOLDER,
                    "TRIREME_NVML_STUB=counters"};
   s.write("counters", "* init 9\n");
   const Words train = trireme_command(train_words({"--metrics.hardware=on"}));
