@@ -103,7 +103,7 @@ TEST(TraceRanks, every_call_that_was_counted_is_recorded) {
       {.dims = llama, .cp = 2},
       {.dims = llama, .cp = 2, .context_kind = spec::ContextKind::ring},
       {.dims = moe, .zero = 2, .stage = 1, .ep = 2},
-      {.dims = llama, .zero = 2, .stage = 2, .tp = 2, .pp = 2, .microbatches = 2}};
+      {.dims = llama, .zero = 2, .stage = 1, .tp = 2, .pp = 2, .microbatches = 2}};
   for (const StreamMode streams : {StreamMode::inline_calls, StreamMode::worker_threads}) {
     for (const Layout& layout : layouts) {
       SCOPED_TRACE(to_string(layout));
