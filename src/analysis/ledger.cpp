@@ -43,11 +43,12 @@ LedgerFailure failure_of(const LedgerAttempt& failed, const LedgerAttempt* next)
   failure.step = failed.last_step;
   failure.reason = failed.end_text;
   failure.lost_seconds = at(failed.unflushed, Phase::repeated);
+  failure.detect_seconds = failed.own_detect_seconds;
   if (next != nullptr) {
     failure.lost_seconds +=
         at(next->seconds, Phase::repeated) - at(next->unflushed, Phase::repeated);
     failure.lost_tokens = next->tokens.repeated;
-    failure.detect_seconds = at(next->seconds, Phase::detect);
+    failure.detect_seconds += at(next->seconds, Phase::detect) - next->own_detect_seconds;
     for (const Phase phase : {Phase::abort, Phase::reform, Phase::queue, Phase::startup,
                               Phase::restore, Phase::warmup}) {
       failure.restart_seconds += at(next->seconds, phase);
@@ -105,6 +106,7 @@ void LedgerBuilder::add(const obs::PhaseRecord& record) {
     attempt.steps += record.last_step - record.first_step + 1;
     attempt.last_step = record.last_step;
   }
+  if (attempt.steps > 0) attempt.own_detect_seconds += record.at(Phase::detect);
 }
 
 void LedgerBuilder::add(const obs::Event& event) {
@@ -135,6 +137,9 @@ Ledger LedgerBuilder::ledger(bool is_running) const {
     if (attempt.end_reason.empty()) attempt.end_reason = is_last && is_running ? "running" : "died";
     const auto verdict = verdicts_.find(attempt.attempt);
     if (has_failed(attempt) && verdict != verdicts_.end()) attempt.end_text = verdict->second;
+    if (attempt.end_reason == "died" && attempt.end_text.empty()) {
+      attempt.end_text = "its process ended without a record: killed, or its host was lost";
+    }
     add_sums(ledger, attempt);
     ledger.attempts.push_back(std::move(attempt));
   }

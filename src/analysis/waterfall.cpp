@@ -67,11 +67,16 @@ double host_step_seconds(const RunRecord& run, int64_t first_step, int64_t last_
   double seconds = 0;
   int64_t steps = 0;
   for (const PhaseSpan& span : run.phases) {
-    const bool is_within = span.first_step >= first_step && span.last_step <= last_step &&
-                           span.last_step >= span.first_step && span.attempt == run.attempt;
-    if (!is_within) continue;
-    for (const obs::Phase phase : counted) seconds += span.seconds[static_cast<size_t>(phase)];
-    steps += span.last_step - span.first_step + 1;
+    // Of a span that begins or ends outside of the range, the share of its steps counts.
+    const int64_t first = std::max(first_step, span.first_step);
+    const int64_t last = std::min(last_step, span.last_step);
+    if (span.attempt != run.attempt || span.first_step <= 0 || last < first) continue;
+    const double share = static_cast<double>(last - first + 1) /
+                         static_cast<double>(span.last_step - span.first_step + 1);
+    for (const obs::Phase phase : counted) {
+      seconds += share * span.seconds[static_cast<size_t>(phase)];
+    }
+    steps += last - first + 1;
   }
   // Spans that cover little of the range would compare other steps.
   if (2 * steps < last_step - first_step + 1) return 0;

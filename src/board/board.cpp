@@ -55,7 +55,7 @@ fs::path Board::cache_of(const RunView& run) const {
   return options_.cache_folder / (hash_of(whole.string()).substr(0, 32) + ".board.cache");
 }
 
-void Board::poll(const Progress& progress) {
+void Board::poll_files(const Progress& progress) {
   bool has_changed = false;
   for (const std::unique_ptr<RunView>& run : runs_) {
     MetricStore::Progress step;
@@ -63,9 +63,18 @@ void Board::poll(const Progress& progress) {
       step = [&](int64_t bytes, int64_t of) { progress(run->shown_folder(), bytes, of); };
     }
     has_changed = run->poll(step) || has_changed;
-    has_changed = run->analyse(now()) || has_changed;
   }
-  if (!has_changed) return;
+  if (has_changed) announce();
+}
+
+void Board::analyse() {
+  bool has_changed = false;
+  for (const std::unique_ptr<RunView>& run : runs_)
+    has_changed = run->analyse(now()) || has_changed;
+  if (has_changed) announce();
+}
+
+void Board::announce() {
   {
     const std::lock_guard lock(mutex_);
     ++changes_;

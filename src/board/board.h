@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Board: the answers to all requests about a list of runs. It reads their folders and changes
-// nothing in them. handle() may be called by any number of threads, poll() by one.
+// nothing in them. handle() may be called by any number of threads, poll_files() by one and
+// analyse() by one.
 #pragma once
 
 #include <condition_variable>
@@ -37,7 +38,13 @@ class Board {
   // Reads what the runs have written since the last call. `progress` receives the run's folder, the
   // bytes read and the bytes of its metrics.
   using Progress = std::function<void(const std::string& run, int64_t bytes, int64_t of)>;
-  void poll(const Progress& progress = nullptr);
+  void poll_files(const Progress& progress = nullptr);
+  // Computes the facts of runs that have changed, which takes seconds for runs of a million steps.
+  void analyse();
+  void poll(const Progress& progress = nullptr) {
+    poll_files(progress);
+    analyse();
+  }
   void save_caches();
 
   // Answers a request that the Gate has let pass.
@@ -52,6 +59,7 @@ class Board {
  private:
   Response run_response(const RunView& run, size_t id, std::string_view what,
                         const Request& request) const;
+  void announce();  // a change, to the streams of updates
   Response asset(const Request& request) const;
   Response updates() const;
   std::filesystem::path cache_of(const RunView& run) const;

@@ -224,8 +224,8 @@ TEST_F(BoardTest, hostile_folders_are_shown_or_refused_and_never_waited_for) {
   for (const char* name : {"plan.json", "pipeline.json", "prediction.json"}) {
     write_text(deep / name, nested);
   }
-  write_text(deep / "events.jsonl",
-             "{\"a\":" + nested + "}\n" + std::string(70'000, 'x') + "\n\xff\n");
+  write_text(deep / "events.jsonl", "{\"kind\":\"alert\",\"time\":1,\"data\":{\"a\":" + nested +
+                                        "}}\n" + std::string(70'000, 'x') + "\n\xff\n");
   const auto nested_board = board_of({deep});
   for (const std::string& url : all_urls()) get(*nested_board, url);
   EXPECT_FALSE(json(*nested_board, "/api/run/0")["problems"].empty());

@@ -59,6 +59,7 @@ Gate::Gate(Options options) : options_(std::move(options)) {
   base::Sha256 hash;
   hash.update(std::as_bytes(std::span(options_.token)));
   cookie_name_ = "trireme_" + hash.hex().substr(0, 12);
+  for (std::string& host : options_.hosts) host = lower(host);
 }
 
 // Returns whether the value of Host names this server and not a name that an attacker's DNS server
@@ -139,7 +140,6 @@ void Gate::add_headers(const Request& request, Response& response) {
   response.headers.emplace_back("Referrer-Policy", "no-referrer");
   response.headers.emplace_back("X-Frame-Options", "DENY");
   response.headers.emplace_back("Cross-Origin-Resource-Policy", "same-origin");
-  response.headers.emplace_back("Cross-Origin-Opener-Policy", "same-origin");
   const bool is_page = request.path == "/" || request.path.starts_with("/app/");
   response.headers.emplace_back(
       "Cache-Control",

@@ -10,7 +10,7 @@ constexpr const char* token = "0123456789abcdef0123456789abcdef";
 
 class GateTest : public testing::Test {
  protected:
-  Gate gate{{.token = token, .port = 4711, .hosts = {"node7"}}};
+  Gate gate{{.token = token, .port = 4711, .hosts = {"Node7"}}};
 
   Request good(std::string_view url = "/api/runs") const {
     Request request = request_of(url);

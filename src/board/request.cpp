@@ -48,6 +48,10 @@ std::string text_of(const base::Json& value) {
   return value.dump(-1, ' ', false, base::Json::error_handler_t::replace);
 }
 
+std::string valid_text(std::string_view text) {
+  return base::Json::parse(text_of(base::Json(text))).get<std::string>();
+}
+
 Response json_response(const base::Json& value) { return {.body = text_of(value)}; }
 
 Response error_response(int status, std::string_view message) {

@@ -40,6 +40,8 @@ struct Response {
 Response json_response(const base::Json& value);
 Response error_response(int status, std::string_view message);  // {"error":"..."}
 
+// Returns the text with U+FFFD in place of bytes that are not UTF-8.
+std::string valid_text(std::string_view text);
 // Returns JSON text; bytes that are not UTF-8 become U+FFFD.
 std::string text_of(const base::Json& value);
 

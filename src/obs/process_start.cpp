@@ -31,7 +31,8 @@ double process_start_seconds() {
   if (!(fields >> ticks)) return now;
   const double boot_seconds =
       static_cast<double>(since_boot.tv_sec) + 1e-9 * static_cast<double>(since_boot.tv_nsec);
-  const double age = boot_seconds - ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  // The system rounds down to a tick; the end of the tick is not before the true start.
+  const double age = boot_seconds - (ticks + 1) / static_cast<double>(::sysconf(_SC_CLK_TCK));
   return now - std::max(age, 0.0);
 }
 

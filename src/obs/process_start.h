@@ -4,8 +4,8 @@
 
 namespace trireme::obs {
 
-// Returns seconds since 1970, at most 10 ms too early (a tick of the system's clock); the current
-// time if the system does not tell.
+// Returns seconds since 1970, at most 10 ms (a tick of the system's clock) after the true start;
+// the current time if the system does not tell.
 double process_start_seconds();
 
 }  // namespace trireme::obs

@@ -162,6 +162,15 @@ const std::vector<Known> known_commands = {
     {"trireme watch runs/kjv", How::here},
     {"trireme watch runs/kjv --once --columns 40", How::here},
     {"trireme watch runs/kjv --json", How::here},
+    {"trireme board runs/kjv", How::here, "trireme board runs/kjv --seconds 0.1"},
+    {"trireme board runs/kjv runs/bf16 --listen 127.0.0.1:8080", How::here,
+     "trireme board runs/kjv runs/bf16 --listen 127.0.0.1:0 --seconds 0.1"},
+    {"trireme board runs --listen unix:board.sock --json", How::here,
+     "trireme board runs --listen unix:board.sock --json --seconds 0.1"},
+    {"trireme board --plan", How::here, "trireme board --plan --seconds 0.1"},
+    {"trireme report runs/kjv --out report.html", How::here},
+    {"trireme report runs/kjv runs/bf16 --out report.html --json", How::here,
+     "trireme report runs/kjv runs/bf16 --out both.html --json"},
     {"trireme eval runs/kjv", How::here},
     {"trireme eval runs/kjv --limit 100", How::here, "trireme eval runs/kjv --limit 3"},
     {"trireme eval runs/kjv/weights/final --data runs/kjv-data/kjv --seq 256", How::here},
@@ -626,6 +635,8 @@ TEST(DocsTest, cheap_commands_work) {
       running.signal(SIGTERM);
     }
     const Outcome outcome = running.wait();
+    // A build without the pages of the board refuses its verbs and names the package.
+    if (outcome.err.find("libjs-dygraphs") != std::string::npos) continue;
     EXPECT_EQ(outcome.exit_code, is_started ? 75 : 0) << line << "\n" << outcome.err;
     const bool is_json = std::find(words.begin(), words.end(), "--json") != words.end();
     if (is_json) {

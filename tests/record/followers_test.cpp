@@ -14,7 +14,7 @@ using obs::EventKind;
 
 class FollowersTest : public testing::Test {
  protected:
-  void SetUp() override { write_stops_run(scratch_); }
+  void SetUp() override { write_record_run(scratch_); }
   Outcome train(const Words& more) {
     Words words = {"train", "stops.toml", "--training.steps=20"};
     words.insert(words.end(), more.begin(), more.end());
@@ -72,7 +72,7 @@ TEST_F(FollowersTest, what_a_command_prints_is_not_in_the_result) {
 TEST_F(FollowersTest, no_checkpoint_for_too_long_starts_the_alert_command) {
   ASSERT_EQ(trireme(scratch_, {"train", "stops.toml", "--training.steps=4000",
                                "--checkpoint.interval=1000000", "--alerts.max_unsaved_seconds=0.1",
-                               "--alerts.command=cat >> alerts.jsonl"})
+                               "--alerts.slow_logs=0", "--alerts.command=cat >> alerts.jsonl"})
                 .exit_code,
             exit_done);
   const std::vector<base::Json> alerts = json_lines(scratch_.read("alerts.jsonl"));

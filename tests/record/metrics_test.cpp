@@ -13,7 +13,7 @@ namespace {
 
 TEST(StepMetrics, every_step_has_a_line_and_logged_steps_have_more) {
   const Scratch scratch;
-  write_stops_run(scratch);
+  write_record_run(scratch);
   ASSERT_EQ(trireme(scratch, {"train", "stops.toml", "--training.steps=23"}).exit_code, exit_done);
   const std::vector<base::Json> lines = train_lines(scratch);
   ASSERT_EQ(lines.size(), 23U);
@@ -49,7 +49,7 @@ TEST(StepMetrics, ranks_and_layouts_write_the_losses_of_one_rank) {
   std::string first;
   for (const char* degree : {"1", "2", "4"}) {
     const Scratch scratch;
-    write_stops_run(scratch);
+    write_record_run(scratch);
     ASSERT_EQ(trireme(scratch, {"train", "stops.toml", "--training.steps=7",
                                 std::string("--parallelism.data_parallel_shard_degree=") + degree})
                   .exit_code,
@@ -65,7 +65,7 @@ TEST(StepMetrics, ranks_and_layouts_write_the_losses_of_one_rank) {
 
 TEST(Prediction, is_written_with_memory_flops_and_the_reason_for_no_time) {
   const Scratch scratch;
-  write_stops_run(scratch);
+  write_record_run(scratch);
   ASSERT_EQ(trireme(scratch, {"train", "stops.toml", "--training.steps=2",
                               "--activation_checkpoint.mode=full", "--system.price_per_hour=2"})
                 .exit_code,
@@ -85,7 +85,7 @@ TEST(Prediction, is_written_with_memory_flops_and_the_reason_for_no_time) {
 
 TEST(Prediction, of_a_named_machine_has_terms_that_sum_to_the_time) {
   const Scratch scratch;
-  write_stops_run(scratch);
+  write_record_run(scratch);
   const std::string machine = std::string(TRIREME_SOURCE_DIR) + "/machines/h100-500w.toml";
   for (const char* degree : {"1", "2"}) {
     ASSERT_EQ(trireme(scratch, {"train", "stops.toml", "--training.steps=2", "--overwrite",

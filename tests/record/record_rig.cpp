@@ -10,6 +10,12 @@
 
 namespace trireme::tests {
 
+void write_record_run(const Scratch& scratch) {
+  write_stops_run(scratch);
+  scratch.write("stops.toml",
+                replaced(scratch.read("stops.toml"), "[system]\n", "[system]\ndevice = \"cpu\"\n"));
+}
+
 std::vector<base::Json> json_lines(const std::string& text) {
   std::vector<base::Json> lines;
   std::istringstream in(text);

@@ -11,6 +11,9 @@
 
 namespace trireme::tests {
 
+// Writes the run of write_stops_run(), on the CPU.
+void write_record_run(const Scratch&);
+
 std::vector<base::Json> json_lines(const std::string& text);
 // Returns the lines of kind "train" of run/metrics.jsonl.
 std::vector<base::Json> train_lines(const Scratch&);

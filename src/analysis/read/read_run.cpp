@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <fstream>
 #include <functional>
+#include <iterator>
 
 #include "analysis/read/metric_lines.h"
 #include "analysis/read/run_state.h"
 #include "analysis/run_record.h"
 #include "base/error.h"
 #include "base/text/count_text.h"
+#include "base/text/json_depth.h"
 #include "obs/run_dir.h"
 
 namespace trireme::analysis {
@@ -28,7 +30,8 @@ base::Json json_file(const fs::path& path, std::string_view what,
     problems.push_back(fmt::format("{} is missing: {}", name, what));
     return nullptr;
   }
-  base::Json found = base::Json::parse(in, nullptr, /*allow_exceptions=*/false);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  base::Json found = base::parse_shallow_json(text);
   if (found.is_object()) return found;
   problems.push_back(fmt::format("{} is damaged: {}", name, what));
   return nullptr;
@@ -48,7 +51,7 @@ void json_lines(const fs::path& path, std::string_view what, std::vector<std::st
   while (std::getline(in, line)) {
     if (in.eof()) break;  // a line without an end is being written
     if (line.empty()) continue;
-    const base::Json found = base::Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const base::Json found = base::parse_shallow_json(line);
     if (!found.is_object() || !use(found)) ++damaged;
   }
   if (damaged > 0) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The panels with curves over steps: learning, stability, speed, data, and any other metric.
 import {makeChart} from './chart.js';
-import {el, makePanel, replace, selectElement} from './dom.js';
+import {el, makePanel, note, replace, selectElement} from './dom.js';
 import {digits} from './format.js';
 import {smoothed} from './paint.js';
 import {drawnRuns, eventMarks, hasTag, runName, shownRun} from './runinfo.js';
@@ -108,21 +108,27 @@ const data_tags = [['time_metrics/data_loading(s)', 'waiting for batches (s)'], 
 
 export function makeDataPanel() {
   const panel = makePanel('data', 'What does it read?', 'position in the data, tokens by kind, waiting for batches');
-  let chosen = data_tags[0][0];
+  let chosen = data_tags[0][0], drawn = '';
   const tags = () => [...data_tags, ...(shownRun()?.tags || [])
       .filter((tag) => tag.startsWith('loss_metrics/by_data/'))
       .map((tag) => [tag, `loss of ${tag.slice('loss_metrics/by_data/'.length)}`])]
       .filter(([tag]) => hasTag(view().run, tag));
   const holder = el('span', {});
   panel.tools.append(holder);
+  const empty = note('The run reports neither its position in the data nor tokens by kind.');
+  panel.body.append(empty);
   const chart = makeChart(panel, {name: 'data',
     lines: () => linesOf(chosen, tags().find(([tag]) => tag === chosen)?.[1] || chosen, [])});
   const draw = () => {
     if (!hasTag(view().run, chosen) && tags().length > 0) chosen = tags()[0][0];
-    replace(holder, selectElement('what to show', tags(), chosen, (tag) => {
-      chosen = tag;
-      refreshSeries();
-    }));
+    empty.hidden = tags().length > 0;
+    if (drawn !== `${chosen} ${tags()}`) {
+      drawn = `${chosen} ${tags()}`;
+      replace(holder, selectElement('what to show', tags(), chosen, (tag) => {
+        chosen = tag;
+        refreshSeries();
+      }));
+    }
     chart.draw();
   };
   return {node: panel.node, draw};

@@ -38,6 +38,20 @@ export function replace(node, ...children) {
   return node;
 }
 
+// The same for what is drawn again while the reader uses it: focus and scroll positions stay.
+export function redraw(node, ...children) {
+  const focused = node.contains(document.activeElement) ? document.activeElement : null;
+  const scrolled = [...node.querySelectorAll('.scroll')].map((one) => one.scrollTop);
+  replace(node, ...children);
+  [...node.querySelectorAll('.scroll')].forEach((one, i) => {
+    one.scrollTop = scrolled[i] ?? 0;
+  });
+  if (!focused) return;
+  const is_same = (one) => one.title === focused.title && one.className === focused.className &&
+    (focused.title || one.textContent === focused.textContent);
+  [...node.querySelectorAll(focused.tagName)].find(is_same)?.focus({preventScroll: true});
+}
+
 // A time in UTC; the local time is its tooltip.
 export function timeElement(seconds) {
   return el('time', {title: localText(seconds)}, utcText(seconds));

@@ -53,7 +53,7 @@ export function makeFlamePanel() {
   });
   watchWidth(holder, draw);
   return {
-    node: panel.node, draw,
+    node: panel.node, redraw: draw,
     refresh: async () => {
       state.answer = await getJson(`/api/run/${view().run}/collectives`);
       const ranks = [...new Set((state.answer.rows || []).map((row) => row.rank))].sort((a, b) => a - b);

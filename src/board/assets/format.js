@@ -7,6 +7,16 @@ export function digits(value) {
   return value === null || value === undefined ? '–' : String(value);
 }
 
+// The same for 32-bit floats, which tables of ranks and layers consist of.
+export function digits32(value) {
+  if (!Number.isFinite(value)) return digits(value);
+  for (let figures = 1; figures < 9; ++figures) {
+    const rounded_value = Number(value.toPrecision(figures));
+    if (Math.fround(rounded_value) === Math.fround(value)) return String(rounded_value);
+  }
+  return String(Number(value.toPrecision(9)));
+}
+
 // 41200 -> "41,200"; fractions keep all of their digits.
 export function grouped(value) {
   if (typeof value !== 'number' || !Number.isFinite(value)) return digits(value);

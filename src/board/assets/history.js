@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What happened, and can I go back: events, failures by phase of recovery, checkpoints.
 import {getJson} from './api.js';
-import {buttonElement, el, makePanel, note, replace, scrolledTable, timeElement} from './dom.js';
+import {buttonElement, el, makePanel, note, redraw, replace, scrolledTable, timeElement} from './dom.js';
 import {bytesText, digits, duration, grouped, money} from './format.js';
 import {markLetter, shownEvents} from './runinfo.js';
 import {xOfStep} from './series.js';
@@ -33,15 +33,12 @@ function drawEvents(panel, state) {
   const events = shownEvents();
   const shown = events.filter((event) => state.is_all || !kinds_of_interest.has(event.kind)).slice(-200).reverse();
   const failures = state.ledger?.failures || [];
-  const top = panel.body.querySelector('.scroll')?.scrollTop ?? 0;
-  replace(panel.body,
+  redraw(panel.body,
       failures.length > 0 ? el('div', {class: 'failures'}, failures.map(failureElement)) : null,
       shown.length === 0 ? note(events.length > 0 ? 'Nothing but checkpoints and validations.' :
         'No events: the run has no events.jsonl, or nothing happened yet.') :
       el('ol', {class: 'events scroll', tabindex: '0', 'aria-label': 'events, the latest first'},
           shown.map(eventElement)));
-  const list = panel.body.querySelector('.scroll');
-  if (list) list.scrollTop = top;
 }
 
 function eventElement(event) {
@@ -105,7 +102,7 @@ export function makeCheckpointsPanel() {
         el('span', {title: `${digits(one.bytes)} bytes`}, bytesText(one.bytes)),
         one.verified === true ? 'verified' : one.verified === false ? el('span', {title: one.problem || null, class: 'failed'}, 'damaged') :
           'not verified']);
-      replace(panel.body, scrolledTable('checkpoints', [{name: 'step', is_number: true},
+      redraw(panel.body, scrolledTable('checkpoints', [{name: 'step', is_number: true},
         {name: 'age', is_number: true}, {name: 'size', is_number: true}, {name: 'content'}], rows),
       note(answer.keep ? `The latest ${grouped(answer.keep)} are kept; older ones are removed.` : 'All are kept.'));
     },

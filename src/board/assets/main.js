@@ -51,6 +51,11 @@ function drawAll() {
   document.title = run ? `${run.name}: ${run.sentence}` : 'Trireme board';
 }
 
+function drawTheme() {
+  drawAll();
+  for (const panel of panels) panel.redraw?.();
+}
+
 // A panel that is far below the window waits until the reader comes near.
 function isNear(panel) {
   const box = panel.node.getBoundingClientRect();
@@ -172,8 +177,8 @@ async function start() {
   drawAll();
   watchPanels();
   onView(viewChanged);
-  window.addEventListener('theme', drawAll);
-  window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawAll);
+  window.addEventListener('theme', drawTheme);
+  window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawTheme);
   await first;
   document.documentElement.dataset.ready = 'yes';
   listen((runs) => {

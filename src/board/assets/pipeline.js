@@ -45,7 +45,7 @@ export function makePipelinePanel() {
   });
   watchWidth(holder, draw);
   return {
-    node: panel.node, draw,
+    node: panel.node, redraw: draw,
     refresh: async () => {
       state.answer = await getJson(`/api/run/${view().run}/pipeline`);
       const steps = state.answer.steps || [];

@@ -2,8 +2,8 @@
 // Who is slow: ranks by steps for a chosen column of ranks.bin; a click on a row gives the rank's
 // own curve against the median, and all of its counters. And the norms of layers by steps.
 import {inlinedKeys, isReport} from './api.js';
-import {el, makePanel, note, replace, scrolledTable, selectElement, sizeCanvas, tableButton} from './dom.js';
-import {columnText, digits, grouped} from './format.js';
+import {el, makePanel, note, redraw, replace, scrolledTable, selectElement, sizeCanvas, tableButton} from './dom.js';
+import {columnText, digits32, grouped} from './format.js';
 import {HeatMap, loadHeat} from './heat.js';
 import {cssColor, paintSeries, seriesColor} from './paint.js';
 import {shownRun} from './runinfo.js';
@@ -47,9 +47,16 @@ export function makeRanksPanel() {
     drawRankTable(table, state);
   }));
   panel.body.append(picture, table, detail);
+  let drawn = '';
   const draw = () => {
     const columns = columnsShown();
-    replace(tools, columns.length > 0 ? selectElement('column', columns.map((name) => [name, name]), columnShown(),
+    const key = JSON.stringify([columns, columnShown(), view().sort, view().rank]);
+    if (key === drawn) {
+      heat.draw();
+      return;
+    }
+    drawn = key;
+    redraw(tools, columns.length > 0 ? selectElement('column', columns.map((name) => [name, name]), columnShown(),
         (column) => changeView({column})) : null,
     selectElement('order of rows', [['rank', 'by rank'], ['node', 'by node'], ['stage', 'by stage'], ['worst', 'highest first']],
         view().sort, (sort) => changeView({sort})));
@@ -59,7 +66,7 @@ export function makeRanksPanel() {
     drawRankDetail(detail, state);
   };
   return {
-    node: panel.node, draw, is_wide: true,
+    node: panel.node, draw, redraw: () => drawRankDetail(detail, state), is_wide: true,
     refresh: async () => {
       const column = columnShown();
       if (!column) {
@@ -160,7 +167,7 @@ function drawRankTable(holder, state) {
       if (!(value <= most)) most = value;
     }
     const rank = shownRun()?.ranks?.[row];
-    const cell = (value) => (count > 0 ? digits(value) : '–');
+    const cell = (value) => (count > 0 ? digits32(value) : '–');
     return [rows[row], rank?.node ?? '', coordText(rank?.coord), cell(sum / count), cell(most), cell(last)];
   });
   const numbers = ['mean of cells', 'largest', 'last'].map((name) => ({name, is_number: true}));
@@ -178,7 +185,7 @@ function drawRankDetail(holder, state) {
   const counters = [...(state.counters || [])].map(([column, values]) => {
     const all = values.filter(Number.isFinite).sort((a, b) => a - b);
     const median = all.length > 0 ? all[all.length >> 1] : NaN;
-    return el('div', {title: `${digits(values[row])}; median of all ranks ${digits(median)}`}, el('dt', {}, column),
+    return el('div', {title: `${digits32(values[row])}; median of all ranks ${digits32(median)}`}, el('dt', {}, column),
         el('dd', {}, columnText(column, values[row])));
   });
   replace(holder, el('h3', {}, rankTitle(row)), el('div', {class: 'picture'}, canvas),
@@ -217,7 +224,7 @@ function drawRankCurve(canvas, {values, cols, rows}, row, width) {
 export function makeLayersPanel() {
   const panel = makePanel('layers', 'Which layer is unstable?', 'norm of the gradient, layers by steps', {class: 'panel two'});
   const holder = el('div', {}), table = el('div', {hidden: true}), empty = el('div', {});
-  const heat = new HeatMap(holder, {name: 'gradient norm of layers by steps', text: (value) => (Number.isNaN(value) ? 'no data' : digits(value))});
+  const heat = new HeatMap(holder, {name: 'gradient norm of layers by steps', text: (value) => (Number.isNaN(value) ? 'no data' : digits32(value))});
   let matrix = null;
   const drawTable = () => {
     if (table.hidden || !matrix) return;
@@ -225,7 +232,7 @@ export function makeLayersPanel() {
     const last = cols - 1;
     replace(table, scrolledTable('gradient norm by layer', [{name: 'layer'},
       {name: `largest of steps ${grouped(steps[last][0])} – ${grouped(steps[last][1])}`, is_number: true}],
-    rows.map((name, row) => [name, digits(values[row * cols + last])])));
+    rows.map((name, row) => [name, digits32(values[row * cols + last])])));
   };
   panel.tools.append(tableButton((is_table) => {
     table.hidden = !is_table;
@@ -235,7 +242,7 @@ export function makeLayersPanel() {
   panel.body.append(holder, table, empty);
   return {
     node: panel.node, is_wide: true,
-    draw: () => heat.draw(),
+    redraw: () => heat.draw(),
     refresh: async () => {
       if ((shownRun()?.layers || []).length === 0) {
         replace(empty, note('The run has no layers.bin.'));

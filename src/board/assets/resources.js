@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory by item against its limit, the state of the hardware, and the ledger of time and money.
 import {getJson} from './api.js';
-import {el, makePanel, note, replace, scrolledTable, tableButton, tableElement, timeElement} from './dom.js';
-import {bytesText, columnText, compact, digits, duration, grouped, money, percent} from './format.js';
+import {el, makePanel, note, redraw, replace, scrolledTable, tableButton, tableElement, timeElement} from './dom.js';
+import {bytesText, columnText, compact, digits, digits32, duration, grouped, money, percent} from './format.js';
 import {seriesColor} from './paint.js';
 import {lastRecord} from './ranks.js';
 import {shownEvents, shownRun} from './runinfo.js';
@@ -29,7 +29,7 @@ export function makeMemoryPanel() {
     draw();
   }));
   return {
-    node: panel.node, draw,
+    node: panel.node, redraw: draw,
     refresh: async () => {
       answer = await getJson(`/api/run/${view().run}/memory`);
       draw();
@@ -83,7 +83,7 @@ export function makeHardwarePanel() {
       const rows = columns.filter((column) => record.has(column)).map((column) => {
         const sorted = record.get(column).map((value, rank) => [value, rank]).filter(([value]) => Number.isFinite(value)).sort((a, b) => a[0] - b[0]);
         if (sorted.length === 0) return null;
-        const cell = ([value, rank]) => el('span', {title: `rank ${rank}: ${digits(value)}`}, columnText(column, value));
+        const cell = ([value, rank]) => el('span', {title: `rank ${rank}: ${digits32(value)}`}, columnText(column, value));
         return [column, cell(sorted[0]), cell(sorted[sorted.length >> 1]), cell(sorted[sorted.length - 1])];
       }).filter(Boolean);
       const devices = new Map();
@@ -110,7 +110,7 @@ export function makeLedgerPanel() {
     draw();
   }));
   return {
-    node: panel.node, draw,
+    node: panel.node, redraw: draw,
     refresh: async () => {
       answer = await getJson(`/api/run/${view().run}/ledger`);
       draw();
@@ -139,7 +139,7 @@ function drawLedger(panel, ledger, is_table) {
   const tokens = Object.entries(ledger.tokens || {}).map(([name, count]) => `${name} ${grouped(count)}`).join(' · ');
   const attempts = (ledger.attempts || []).map((one) => [digits(one.attempt), timeElement(one.begin), duration(one.end - one.begin),
     grouped(one.steps), one.end_reason]);
-  replace(panel.body, stackElement(parts, total), keyElement(parts.slice(0, 8)),
+  redraw(panel.body, stackElement(parts, total), keyElement(parts.slice(0, 8)),
       el('p', {class: 'note'}, `tokens: ${tokens || 'not counted'}`),
       scrolledTable('ledger', [{name: 'class'}, number('time'), number('share'), number('device-hours'), number('dollars')], rows),
       attempts.length > 0 ? el('h3', {}, 'Attempts') : null,

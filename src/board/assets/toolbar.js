@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tools for all charts: which run, compared with which, over which x, range, smoothing, theme; and
 // the keys that do the same.
-import {buttonElement, el, replace, selectElement} from './dom.js';
+import {buttonElement, el, redraw, selectElement} from './dom.js';
 import {compact, grouped, rangeText, xText} from './format.js';
 import {allRuns, hasPlanner} from './runinfo.js';
 import {changeView, cursorX, moveRange, onCursor, shownRange, view, wholeRange, zoomRange} from './view.js';
@@ -9,8 +9,15 @@ import {changeView, cursorX, moveRange, onCursor, shownRange, view, wholeRange, 
 const smoothings = [['0', 'no smoothing'], ['0.6', 'light smoothing'], ['0.9', 'medium smoothing'],
   ['0.98', 'strong smoothing']];
 
+let drawn_toolbar = '';
+
+// Only if something changed: a list that is open would close.
 export function drawToolbar(holder) {
-  replace(holder, view().page === 'plan' ? el('h1', {}, 'Planner') : chartTools(), el('span', {class: 'space'}), pageTools());
+  const {run, compare, x, smooth, log_x, page, from, to} = view();
+  const key = JSON.stringify([run, compare, x, smooth, log_x, page, from === null && to === null, allRuns().map((one) => one.name)]);
+  if (key === drawn_toolbar) return;
+  drawn_toolbar = key;
+  redraw(holder, view().page === 'plan' ? el('h1', {}, 'Planner') : chartTools(), el('span', {class: 'space'}), pageTools());
   drawRange();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The top of the page: one sentence, the lamp with its text, and the figures that are always wanted.
-import {el, replace} from './dom.js';
+import {el, redraw} from './dom.js';
 import {compact, digits, duration, grouped, localText, money, utcText} from './format.js';
 import {shownRun} from './runinfo.js';
 
@@ -10,7 +10,7 @@ export function drawTop(holder, connection) {
   const run = shownRun();
   if (!run) return;
   const lamp = run.lamp in lamp_words ? run.lamp : 'off';
-  replace(holder,
+  redraw(holder,
       el('p', {class: 'sentence', role: 'status'},
           el('span', {class: `lamp ${lamp}`}, el('span', {class: 'dot', 'aria-hidden': 'true'}),
               run.state && run.lamp === 'off' ? run.state : lamp_words[lamp]),

@@ -3,7 +3,7 @@
 // predicted above measured. The terms and the residual sum to the step; a click on a term shows
 // the findings that concern it.
 import {getJson} from './api.js';
-import {buttonElement, el, makePanel, note, replace, tableButton, tableElement} from './dom.js';
+import {buttonElement, el, makePanel, note, redraw, tableButton, tableElement} from './dom.js';
 import {digits, duration, percent} from './format.js';
 import {changeView, view} from './view.js';
 
@@ -17,7 +17,7 @@ const terms_of_cause = {
 
 export function makeWaterfallPanel() {
   const panel = makePanel('waterfall', 'Where does the rest go?', 'seconds of a step');
-  const state = {diagnosis: null, chosen: null, is_table: false};
+  const state = {diagnosis: null, chosen: null, is_table: false, open: new Set()};
   panel.tools.append(tableButton((is_table) => {
     state.is_table = is_table;
     drawWaterfall(panel, state);
@@ -37,7 +37,7 @@ function drawWaterfall(panel, state) {
   const about = panel.node.querySelector('.about');
   if (!fall || !fall.is_measured) {
     about.textContent = 'seconds of a step';
-    replace(panel.body, note(diagnosis?.missing || 'No step has been measured yet.'), findingsList(diagnosis));
+    redraw(panel.body, note(diagnosis?.missing || 'No step has been measured yet.'), findingsList(state));
     return;
   }
   about.textContent = `${duration(fall.measured_seconds)} a step` +
@@ -46,7 +46,7 @@ function drawWaterfall(panel, state) {
   if (state.is_table) {
     const rows = terms.map((term) => [term.label, digits(term.predicted), digits(term.measured)]);
     rows.push(['sum: a step', digits(fall.predicted_seconds), digits(fall.measured_seconds)]);
-    replace(panel.body, tableElement('seconds of a step by term',
+    redraw(panel.body, tableElement('seconds of a step by term',
         [{name: 'term'}, {name: 'predicted', is_number: true}, {name: 'measured', is_number: true}], rows));
     return;
   }
@@ -61,12 +61,12 @@ function drawWaterfall(panel, state) {
     });
     from.predicted += term.predicted || 0;
     from.measured += term.measured;
-    return state.chosen === term.id ? [row, termDetail(term, diagnosis)] : [row];
+    return state.chosen === term.id ? [row, termDetail(term, state)] : [row];
   });
-  replace(panel.body, el('div', {class: 'waterfall'}, rows.flat()),
+  redraw(panel.body, el('div', {class: 'waterfall'}, rows.flat()),
       el('p', {class: 'key'}, el('span', {class: 'box predicted'}), 'predicted ',
           el('span', {class: 'box measured'}), 'measured; click a term for advice'),
-      findingsList(diagnosis));
+      findingsList(state));
 }
 
 function termRow(term, from, total, measured_total) {
@@ -87,25 +87,26 @@ function termRow(term, from, total, measured_total) {
   el('span', {class: 'share'}, `${(100 * term.measured / measured_total).toFixed(1)} %`));
 }
 
-function termDetail(term, diagnosis) {
-  const related = (diagnosis.findings || []).filter((finding) =>
+function termDetail(term, state) {
+  const related = (state.diagnosis.findings || []).filter((finding) =>
     (terms_of_cause[finding.cause] || []).includes(term.id));
   const difference = typeof term.predicted === 'number' ? term.measured - term.predicted : null;
   return el('div', {class: 'detail'},
       el('p', {}, `measured ${digits(term.measured)} s` + (difference === null ? '; nothing was predicted' :
         `, predicted ${digits(term.predicted)} s: ${difference > 0 ? 'slower' : 'faster'} by ${duration(Math.abs(difference))}`)),
-      related.length > 0 ? related.map(findingElement) : el('p', {}, 'No finding concerns this term.'));
+      related.length > 0 ? related.map((finding) => findingElement(finding, state, `${term.id} ${finding.cause}`)) : el('p', {}, 'No finding concerns this term.'));
 }
 
-function findingsList(diagnosis) {
-  const findings = diagnosis?.findings || [];
+function findingsList(state) {
+  const findings = state.diagnosis?.findings || [];
   if (findings.length === 0) return null;
   return el('div', {class: 'findings'}, el('h3', {}, findings.length === 1 ? 'Cause' : 'Causes, the largest first'),
-      findings.map(findingElement));
+      findings.map((finding) => findingElement(finding, state, finding.cause)));
 }
 
-function findingElement(finding) {
-  return el('details', {class: 'finding'},
+// `key` keeps it open when it is drawn again.
+function findingElement(finding, state, key) {
+  const node = el('details', {class: 'finding', open: state.open.has(key)},
       el('summary', {}, el('span', {class: 'title'}, finding.title),
           finding.share > 0 ? el('span', {class: 'share'}, percent(finding.share, 2)) : null),
       el('p', {class: 'advice'}, finding.advice),
@@ -114,4 +115,6 @@ function findingElement(finding) {
         changeView({rank: finding.rank});
         document.getElementById('ranks')?.scrollIntoView({block: 'start'});
       }) : null);
+  node.addEventListener('toggle', () => (node.open ? state.open.add(key) : state.open.delete(key)));
+  return node;
 }

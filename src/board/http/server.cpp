@@ -105,22 +105,34 @@ void Server::accept_all() {
   for (int i = 0; i < 256; ++i) {
     const int descriptor =
         ::accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (descriptor < 0) return;
+    if (descriptor < 0) {
+      // Without a free descriptor the listener would stay ready, and this thread would spin.
+      const bool is_full = errno == EMFILE || errno == ENFILE;
+      if (is_full && waiting_.empty()) std::this_thread::sleep_for(milliseconds(20));
+      if (is_full && !waiting_.empty()) close_oldest();
+      return;
+    }
     const int on = 1;
     ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     const auto now = steady_clock::now();
     waiting_.push_back(
         {.descriptor = descriptor, .bytes = {}, .deadline = now + limits_.head_time, .since = now});
-    const std::lock_guard lock(mutex_);
-    ++counts_.accepted;
-    if (waiting_.size() <= limits_.max_waiting) continue;
-    const auto oldest = std::min_element(
-        waiting_.begin(), waiting_.end(),
-        [](const Connection& a, const Connection& b) { return a.since < b.since; });
-    ::close(oldest->descriptor);
-    waiting_.erase(oldest);
-    ++counts_.evicted;
+    {
+      const std::lock_guard lock(mutex_);
+      ++counts_.accepted;
+    }
+    if (waiting_.size() > limits_.max_waiting) close_oldest();
   }
+}
+
+void Server::close_oldest() {
+  const auto oldest =
+      std::min_element(waiting_.begin(), waiting_.end(),
+                       [](const Connection& a, const Connection& b) { return a.since < b.since; });
+  ::close(oldest->descriptor);
+  waiting_.erase(oldest);
+  const std::lock_guard lock(mutex_);
+  ++counts_.evicted;
 }
 
 bool Server::receive(Connection& connection) {

@@ -70,6 +70,7 @@ class Server {
 
   void wait_for_heads();
   void accept_all();
+  void close_oldest();  // of those that wait. REQUIRES: there is one
   // Receives what is there. Returns false if the connection must be closed.
   bool receive(Connection& connection);
   void dispatch(Connection connection);

@@ -225,9 +225,9 @@ std::vector<MetricFamily> metric_families(const Board& board) {
     const RunFacts& facts = reading.facts();
     // The second run of a name is labelled with its folder.
     const bool is_repeated = names[facts.name]++ > 0;
-    const Labels run = {{"run", is_repeated ? view->shown_folder() : facts.name}};
+    const Labels run = {{"run", valid_text(is_repeated ? view->shown_folder() : facts.name)}};
     const bool is_running = facts.state == RunState::running;
-    Labels info = with(run, "group", facts.group);
+    Labels info = with(run, "group", valid_text(facts.group));
     info.emplace_back("state", std::string(analysis::name_of(facts.state)));
     out.add("trireme_run_info", info, 1);
     out.add("trireme_up", run, is_running ? 1 : 0);

@@ -3,7 +3,8 @@
 
 #include <sys/stat.h>
 
-#include "base/error.h"
+#include <exception>
+
 #include "base/text/json.h"
 #include "ckpt/disk/posix_disk.h"
 #include "ckpt/generation/folder.h"
@@ -48,7 +49,7 @@ CheckpointList read_checkpoints(const fs::path& run, const base::Json& config) {
   std::vector<int64_t> steps;
   try {
     steps = ckpt::committed_steps(*disk, run / folder);
-  } catch (const base::Error&) {
+  } catch (const std::exception&) {  // the folder cannot be listed
     return list;
   }
   if (steps.size() > max_listed) steps.resize(max_listed);
@@ -63,7 +64,7 @@ CheckpointList read_checkpoints(const fs::path& run, const base::Json& config) {
         entry.bytes += file.data_bytes + file.index_bytes;
       }
       entry.problem = ckpt::missing_in(*disk, run / relative);
-    } catch (const base::Error& error) {
+    } catch (const std::exception& error) {
       entry.problem = error.what();
     }
     list.entries.push_back(std::move(entry));

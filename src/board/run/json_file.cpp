@@ -6,24 +6,12 @@
 #include <fstream>
 #include <system_error>
 
+#include "base/text/json_depth.h"
+
 namespace trireme::board {
 
 std::optional<base::Json> parse_json(std::string_view text) {
-  int depth = 0;
-  bool is_in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (is_in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') is_in_string = false;
-      continue;
-    }
-    if (c == '"') is_in_string = true;
-    if (c == '{' || c == '[') ++depth;
-    if (c == '}' || c == ']') --depth;
-    if (depth > max_json_depth) return std::nullopt;
-  }
-  base::Json parsed = base::Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  base::Json parsed = base::parse_shallow_json(text);
   if (parsed.is_discarded()) return std::nullopt;
   return parsed;
 }

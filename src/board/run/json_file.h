@@ -14,8 +14,6 @@
 
 namespace trireme::board {
 
-// Values may be nested this deep; printing a deeper value would exhaust the stack.
-constexpr int max_json_depth = 64;
 constexpr size_t max_json_file_bytes = size_t{256} << 20;
 
 // Returns none for a text that is no JSON or nests too deep.

@@ -45,7 +45,7 @@ bool RunView::poll(const MetricStore::Progress& progress) {
   table_bytes_ = tables;
   revision_ = metrics_.bytes() + events_.bytes() + tables +
               ((metrics_.restarts() + events_.restarts()) << 44);
-  is_stale_ = is_stale_ || has_changed;
+  if (has_changed) is_stale_ = true;
   return has_changed;
 }
 

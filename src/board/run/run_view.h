@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// RunView: one run as the board knows it. poll() reads what was appended to the files, and
-// analyse() computes the facts; both are called by one thread. Any number of threads may hold a
-// Reading meanwhile, which sees one state.
+// RunView: one run as the board knows it. One thread calls poll(), which reads what was appended to
+// the files, and one analyse(), which computes the facts and takes longer. Any number of threads
+// may hold a Reading meanwhile, which sees one state.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -68,10 +69,11 @@ class RunView {
   std::shared_ptr<const RunFacts> facts_;
   int64_t revision_ = 0;  // bytes that were read, so that equal folders have equal revisions
 
+  std::atomic<bool> is_stale_ = true;  // files have changed since facts_ were computed
   // Only the polling thread uses these:
   int64_t table_bytes_ = 0;
   int64_t cached_bytes_ = 0;
-  bool is_stale_ = true;  // files have changed since facts_ were computed
+  // Only the analysing thread uses these:
   double analysed_at_ = 0, analysis_seconds_ = 0;
 
   mutable std::mutex columns_mutex_;  // guards columns_

@@ -192,6 +192,10 @@ std::vector<std::string> MetricStore::problems() const {
     found.push_back(fmt::format("{}: the last {} lines are not shown; the board shows {} at most",
                                 name, beyond_, max_rows));
   }
+  if (std::ssize(tags()) >= LineScanner::max_tags) {
+    found.push_back(fmt::format("{}: has more than {} tags; the others are not shown", name,
+                                LineScanner::max_tags - 1));
+  }
   if (restarts_ > 0) {
     found.push_back(fmt::format("{}: was replaced by another file {} time{} since the board began",
                                 name, restarts_, restarts_ == 1 ? "" : "s"));

@@ -19,9 +19,9 @@
 #include "board/gate.h"
 #include "board/http/server.h"
 #include "cli/shell/environment.h"
-#include "cli/shell/progress.h"
 #include "cli/verbs.h"
 #include "cli/watch/plan_page.h"
+#include "cli/watch/read_runs.h"
 
 namespace trireme::cli {
 namespace {
@@ -131,11 +131,7 @@ int run_board(const Args& args) {
   const double seconds = args.has("--seconds") ? args.number("--seconds") : 0;
 
   board::Board board(std::move(options));
-  Progress progress("board", "MiB", 0);
-  board.poll([&](const std::string& run, int64_t bytes, int64_t /*of*/) {
-    progress.update(bytes >> 20, run);
-  });
-  progress.finish();
+  read_runs(board, "board");
   board.save_caches();
 
   watch_interrupts();
@@ -165,12 +161,21 @@ int run_board(const Args& args) {
                            .metrics_are_open = args.flag("--open-metrics")});
   is_ready = true;
   print_start(args, place, server.port(), url_of(place, server.port(), token), board.runs().size());
+  // Streams of updates end before the server waits for its threads, also after an exception.
+  const std::unique_ptr<board::Board, void (*)(board::Board*)> streams(
+      &board, [](board::Board* one) { one->stop(); });
+  // Analysing a long run takes seconds, in which new steps must be shown.
+  const std::jthread analyst([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      board.analyse();
+      std::this_thread::sleep_for(std::chrono::milliseconds(250));
+    }
+  });
   const double begin = obs::steady_seconds();
   while (!is_interrupted && (seconds <= 0 || obs::steady_seconds() - begin < seconds)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    board.poll();
+    board.poll_files();
   }
-  board.stop();
   board.save_caches();
   return 0;
 }

@@ -132,7 +132,10 @@ std::vector<std::string> plan_words(const board::Request& request) {
 PlanPage::Answer PlanPage::answer_to(const board::Request& request) {
   const std::vector<std::string> words = plan_words(request);
   const std::string key = fmt::format("{}", fmt::join(words, "\n"));
-  const PlanQuestion question = plan_question(parse_words(plan_verb(), words));
+  std::vector<std::string> call = {"plan"};
+  call.insert(call.end(), words.begin(), words.end());
+  const CommandSet commands = all_commands();
+  const PlanQuestion question = plan_question(parse_call(commands, call).args);
   const std::unique_lock lock(mutex_, std::chrono::duration<double>(limits_.queue_seconds));
   if (!lock) throw TimeLimit("the planner is busy with earlier questions: ask again later");
   const auto known = std::ranges::find(kept_, key, &std::pair<std::string, Answer>::first);

@@ -8,8 +8,8 @@
 #include "base/text/json.h"
 #include "board/assets.h"
 #include "board/report/report.h"
-#include "cli/shell/progress.h"
 #include "cli/verbs.h"
+#include "cli/watch/read_runs.h"
 #include "obs/run_dir.h"
 #include "obs/terminal/number_text.h"
 
@@ -26,11 +26,7 @@ int run_report(const Args& args) {
                                     (out / "report.html").string()));
   }
   board::Board board({.runs = board::runs_of(args.list("runs"))});
-  Progress progress("report", "MiB", 0);
-  board.poll([&](const std::string& run, int64_t bytes, int64_t /*of*/) {
-    progress.update(bytes >> 20, run);
-  });
-  progress.finish();
+  read_runs(board, "report");
   const std::string html = board::report_html(board);
   obs::write_file(out, html);
   if (args.wants_json()) {

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/text/json.h"
 #include "board/board.h"
+#include "cli/shell/progress.h"
 #include "cli/verbs.h"
 #include "cli/watch/run_summary.h"
 #include "obs/clock.h"
@@ -40,7 +41,9 @@ struct Experiment {
 
 std::vector<ListedRun> listed_runs(const std::vector<fs::path>& folders) {
   std::vector<ListedRun> runs;
+  Progress progress("runs", "runs", std::ssize(folders));
   for (const fs::path& folder : folders) {
+    progress.update(std::ssize(runs), folder.string());
     ListedRun run{.folder = folder};
     try {
       run.summary = read_summary(folder, obs::wall_seconds());
@@ -49,6 +52,7 @@ std::vector<ListedRun> listed_runs(const std::vector<fs::path>& folders) {
     }
     runs.push_back(std::move(run));
   }
+  progress.finish();
   std::ranges::stable_sort(runs, std::greater<>(), &ListedRun::last_time);
   return runs;
 }

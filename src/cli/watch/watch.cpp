@@ -6,6 +6,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 
@@ -80,12 +81,14 @@ ScreenShape shape_of_terminal(bool is_unicode) {
 void watch_live(const std::string& folder, double seconds, bool is_unicode) {
   const LiveTerminal terminal;
   RunSummary summary;
-  double read_at = 0;
+  double next_reading = 0;  // by the steady clock
   while (!watch_is_interrupted) {
     const double now = obs::wall_seconds();
-    if (read_at == 0 || now - read_at >= seconds || now < read_at) {
+    if (const double begin = obs::steady_seconds(); begin >= next_reading) {
       summary = read_summary(folder, now);
-      read_at = now;
+      // The files of a long run take seconds to read: they are read less often.
+      const double end = obs::steady_seconds();
+      next_reading = std::max(begin + seconds, end + 10 * (end - begin));
     }
     ScreenShape shape = shape_of_terminal(is_unicode);
     --shape.rows;

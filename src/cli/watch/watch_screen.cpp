@@ -86,14 +86,15 @@ Lines waterfall_lines(const RunSummary& s, const ScreenShape& shape) {
                                  ? fmt::format(", {:.3f} s predicted", *fall.predicted_seconds)
                                  : std::string())};
   const int label_columns = std::min(24, shape.columns / 2 - 2);
-  const int bar_columns = std::max(4, shape.columns - label_columns - 19);
+  const bool has_predictions = shape.columns >= 60;
+  const int bar_columns = shape.columns - label_columns - (has_predictions ? 18 : 9);
   for (size_t i = 0; i < std::min(terms.size(), max_terms); ++i) {
     const double share = terms[i].measured / fall.measured_seconds;
     if (share < 0.0005) break;
     const std::string label(obs::cut_to_columns(terms[i].label, label_columns));
     lines.push_back(fmt::format("{:<{}} {:>5.1f} % {}", label, label_columns, 100 * share,
                                 bar_text(share, bar_columns, shape.is_unicode)));
-    if (terms[i].predicted && shape.columns >= 60) {
+    if (terms[i].predicted && has_predictions) {
       lines.back() += fmt::format(" ({:.1f})", 100 * *terms[i].predicted / fall.measured_seconds);
     }
   }

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/text/json.h"
+#include "base/text/json_depth.h"
 #include "obs/line_file.h"
 
 namespace trireme::obs {
@@ -26,7 +27,7 @@ std::vector<Event> read_events(const std::filesystem::path& folder, int64_t* dam
   std::ifstream in(folder / EventLog::file_name, std::ios::binary);
   for (std::string line; std::getline(in, line);) {
     const bool is_complete = !in.eof();
-    const base::Json json = base::Json::parse(line, nullptr, false);
+    const base::Json json = base::parse_shallow_json(line);
     std::optional<Event> event;
     if (json.is_object()) event = event_from(json);
     if (event) {

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text/json.h"
+#include "base/text/json_depth.h"
 #include "obs/sinks/tfevents.h"
 
 namespace trireme::obs {
@@ -75,7 +76,7 @@ std::optional<Block> next_block(std::ifstream& in, uintmax_t offset, uintmax_t s
 
 // Returns nothing if the payload is no shape.
 std::optional<TableShape> shape_from(const std::string& payload) {
-  const base::Json json = base::Json::parse(payload, nullptr, false);
+  const base::Json json = base::parse_shallow_json(payload);
   if (!json.is_object() || !json.contains("table") || !json["table"].is_string()) return {};
   TableShape shape{.table = json["table"].get<std::string>()};
   for (const auto& [key, names] :

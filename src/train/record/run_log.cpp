@@ -22,7 +22,7 @@ using obs::Phase;
 
 // A record is written after a hundredth of the attempt's time, within these limits: a killed
 // process loses the record of this time at most, and a run of weeks has some 10^5 records.
-constexpr double min_interval_seconds = 1, max_interval_seconds = 10, interval_share = 0.01;
+constexpr double min_interval_seconds = 0.1, max_interval_seconds = 10, interval_share = 0.01;
 constexpr double ledger_interval_seconds = 30;
 // Further skipped steps in a row have no event.
 constexpr int64_t max_skip_events_in_a_row = 10;
@@ -198,6 +198,7 @@ void RunLog::add_step(int64_t step, const engine::StepSignals& signals) {
   if (!is_open()) return;
   if (first_step_ == 0) first_step_ = step;
   last_step_ = last_recorded_step_ = step;
+  last_step_at_ = obs::wall_seconds();
   if (rules_) add_alert(step, rules_->add_step(step, signals.was_skipped));
   const int64_t all = signals.tokens + signals.masked + signals.padding;
   if (step <= repeated_until_) {
@@ -235,9 +236,9 @@ void RunLog::flush(bool now) {
   const double time = obs::wall_seconds();
   const double interval =
       std::clamp((time - started_) * interval_share, min_interval_seconds, max_interval_seconds);
+  if (rules_) add_alert(last_recorded_step_, rules_->look(time));
   if (!now && time - flushed_at_ < interval) return;
   flushed_at_ = time;
-  if (rules_) add_alert(last_recorded_step_, rules_->look(time));
   if (listeners_ != nullptr) {
     if (const std::optional<std::string> news = listeners_->news()) {
       add_alert(last_recorded_step_, Alert{"metrics_command", *news});
@@ -295,6 +296,8 @@ void RunLog::ends(std::string reason, std::string text) {
 }
 
 void RunLog::fails(std::string text) {
+  // Since then the ranks waited for the one that failed, or computed a step that is lost.
+  if (last_step_at_ > 0) move_useful(Phase::detect, obs::wall_seconds() - last_step_at_);
   end_reason_ = "failed";
   end_text_ = std::move(text);
 }

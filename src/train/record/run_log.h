@@ -119,6 +119,7 @@ class RunLog {
   obs::TokenCounts tokens_;
   int64_t skipped_in_a_row_ = 0;
   int64_t last_recorded_step_ = -1;
+  double last_step_at_ = 0;  // when it ended, in seconds since 1970
 
   std::string end_reason_ = "failed", end_text_;
 };

@@ -32,7 +32,7 @@ Query random_question(std::mt19937& random) {
   Query query = {{"model", one_of({"gpt2-124m", "gpt2-10m", "llama-11m", "kjv-llama", "qwen2-0.5b",
                                    "kjv-moe", "llama3.2-1b", "gpt2-774m"})},
                  {"machine", one_of({"a100-40gb", "a100-80gb", "h100", "h200", "b200", "cpu"})},
-                 {"gpus", one_of({"1", "2", "4", "8", "16", "6"})},
+                 {"gpus", one_of({"1", "2", "4", "8", "16", "6", "many"})},
                  {"batch_tokens", one_of({"4e4", "1e5", "262144"})},
                  {"seq_len", one_of({"128", "256", "250"})}};
   if (chance(0.3)) query.emplace_back("tokens", one_of({"1e9", "2e10"}));
@@ -108,7 +108,7 @@ TEST(PlanPage, draws_the_schedule_of_the_answer) {
   ASSERT_TRUE(response);
   ASSERT_EQ(response->status, 200) << response->body;
   const auto svg = base::Json::parse(response->body).at("svg").get<std::string>();
-  EXPECT_TRUE(svg.starts_with("<svg")) << svg.substr(0, 80);
+  EXPECT_NE(svg.find("<svg"), std::string::npos) << svg.substr(0, 80);
   EXPECT_NE(svg.find("pp=4"), std::string::npos);
   cli::PlanPage small({.picture_actions = 3});
   const auto refused = small.handle(request_to("/api/plan/schedule", pipeline_question));
