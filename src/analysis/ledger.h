@@ -30,7 +30,8 @@ struct LedgerAttempt {
   // The part of `seconds` that the next attempt recorded, because this one was killed before it
   // could do so.
   obs::PhaseSeconds unflushed{};
-  // The part of class detect after its first step: of its own failure, not of the one before it.
+  // The part of class detect after its first step: that of this attempt's failure, not of the one
+  // before it.
   double own_detect_seconds = 0;
   obs::TokenCounts tokens;
 

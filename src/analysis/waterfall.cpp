@@ -67,7 +67,7 @@ double host_step_seconds(const RunRecord& run, int64_t first_step, int64_t last_
   double seconds = 0;
   int64_t steps = 0;
   for (const PhaseSpan& span : run.phases) {
-    // Of a span that begins or ends outside of the range, the share of its steps counts.
+    // A span that begins or ends outside of the range counts by the share of its steps.
     const int64_t first = std::max(first_step, span.first_step);
     const int64_t last = std::min(last_step, span.last_step);
     if (span.attempt != run.attempt || span.first_step <= 0 || last < first) continue;

@@ -93,7 +93,7 @@ TEST(TrainTest, traces_the_requested_steps) {
   for (const base::Json& event : trace["traceEvents"]) {
     steps += event["name"] == "step 2" || event["name"] == "step 3" ? 1 : 0;
   }
-  EXPECT_EQ(steps, 4);  // on the stream and on the host
+  EXPECT_EQ(steps, 6);  // on the streams compute and copy, and on the host
 }
 
 TEST(TrainTest, a_trace_changes_no_bit) {

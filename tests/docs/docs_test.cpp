@@ -269,6 +269,11 @@ const std::vector<Known> known_commands = {
      How::here,
      "trireme train configs/kjv.toml --training.steps=6 --trace-steps 3:5 "
      "--job.dump_folder=runs/slow"},
+    {"trireme train configs/kjv.toml --training.steps=8 "
+     "--parallelism.data_parallel_shard_degree=2 --trace-steps 4:6 --job.dump_folder=runs/traced",
+     How::here,
+     "trireme train configs/kjv.toml --training.steps=4 "
+     "--parallelism.data_parallel_shard_degree=2 --trace-steps 3:3 --job.dump_folder=runs/traced"},
     {"trireme train configs/kjv.toml --training.steps=40 --system.machine=mine.toml "
      "--job.dump_folder=runs/slower",
      How::here,
