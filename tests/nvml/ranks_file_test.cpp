@@ -59,7 +59,7 @@ void expect_closed(const Table& table) {
 }
 
 Words train_words(const Words& more) {
-  Words words = {"train", "tiny_run.toml", "--training.steps=11", "--metrics.ranks_freq=5",
+  Words words = {"train", "tiny_run.toml", "--training.steps=13", "--metrics.ranks_freq=5",
                  "--training.global_batch_size=4"};
   words.insert(words.end(), more.begin(), more.end());
   return words;
@@ -72,8 +72,8 @@ TEST(RanksFileTest, one_rank_reports_its_steps) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const Table table = read_ranks(s);
   ASSERT_EQ(table.records.size(), 3U);
-  const int64_t steps[] = {5, 10, 11};
-  const float counted[] = {4, 5, 1};  // the first step warms up
+  const int64_t steps[] = {5, 10, 13};
+  const float counted[] = {4, 5, 3};  // the first step warms up
   for (size_t r = 0; r < 3; ++r) {
     EXPECT_EQ(table.records[r].step, steps[r]);
     EXPECT_EQ(table.records[r].attempt, 1);
@@ -135,7 +135,10 @@ TEST(RanksFileTest, resumed_run_appends_and_overwritten_run_starts_again) {
   EXPECT_EQ(table.records[2].step, 15);
   EXPECT_EQ(table.records[3].attempt, 2);
   expect_closed(table);
-  ASSERT_EQ(trireme(s, train_words({"--training.steps=5", "--overwrite"})).exit_code, 0);
+  // The last step alone is no record, unless there is no other.
+  ASSERT_EQ(trireme(s, train_words({"--training.steps=6", "--overwrite"})).exit_code, 0);
+  EXPECT_EQ(read_ranks(s).records.size(), 1U);
+  ASSERT_EQ(trireme(s, train_words({"--training.steps=2", "--overwrite"})).exit_code, 0);
   EXPECT_EQ(read_ranks(s).records.size(), 1U);
 }
 

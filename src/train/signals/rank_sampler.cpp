@@ -140,6 +140,7 @@ obs::RankSample RankSampler::sample(engine::Engine& engine, int64_t step, const 
   usage_ = now;
   waits_ = waits;
   sampled_step_ = step;
+  has_sampled_ = true;
   return sample;
 }
 

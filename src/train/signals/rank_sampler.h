@@ -31,9 +31,11 @@ class RankSampler {
   // are measured, on a GPU those of one step in `steps`, and of those that the caller asks for.
   void before_step(engine::Engine&, int64_t step, bool measures_waits);
   void after_step(const engine::Engine&);
-  // True if ranks take a sample when they exchange signals after this step.
+  // True if ranks take a sample when they exchange signals after this step. After the last one they
+  // take it if there is none yet, or if it has enough steps to mean something.
   bool is_due(int64_t step, bool is_last) const {
-    return step - sampled_step_ >= parts_.steps || is_last;
+    const int64_t steps = step - sampled_step_;
+    return steps >= parts_.steps || (is_last && (!has_sampled_ || 2 * steps >= parts_.steps));
   }
 
   // Seconds so far in which the host waited.
@@ -55,6 +57,7 @@ class RankSampler {
   const Parts parts_;
   const double token_flops_, pair_flops_;
   int64_t first_step_ = -1, sampled_step_ = 0;
+  bool has_sampled_ = false;
   engine::StepTimes times_;  // not sampled yet
   double work_ = 0;          // of the steps since the last sample, in FLOPs without recompute
   int64_t queued_steps_ = 0;
