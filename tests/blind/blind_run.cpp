@@ -27,7 +27,7 @@ std::string content_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// The processes below `parent`, by their variable RANK.
+// The processes below `parent`, by their variable TRIREME_RANK.
 std::vector<pid_t> rank_processes(pid_t parent, int ranks) {
   std::vector<pid_t> found(static_cast<size_t>(ranks), -1);
   for (const auto& entry : fs::directory_iterator("/proc")) {
@@ -42,9 +42,9 @@ std::vector<pid_t> rank_processes(pid_t parent, int ranks) {
       continue;
     }
     const std::string variables = '\0' + content_of(entry.path() / "environ");
-    const size_t at = variables.find(std::string("\0RANK=", 6));
+    const size_t at = variables.find(std::string("\0TRIREME_RANK=", 14));
     if (at == std::string::npos) continue;
-    const auto rank = static_cast<size_t>(std::atoi(variables.c_str() + at + 6));
+    const auto rank = static_cast<size_t>(std::atoi(variables.c_str() + at + 14));
     if (rank < found.size()) found[rank] = std::stoi(name);
   }
   return found;
@@ -84,7 +84,7 @@ BlindRun::~BlindRun() {
 
 bool BlindRun::start() {
   std::vector<std::string> command = {
-      "env", fmt::format("LD_PRELOAD={}", TRIREME_SHIM),
+      "/usr/bin/env", fmt::format("LD_PRELOAD={}", TRIREME_SHIM),
       fmt::format("TRIREME_SHIM_CONTROL={}", scratch_.at("control").string()),
       fmt::format("TRIREME_SHIM_DATA={}", fs::canonical(scratch_.at("text.txt")).string())};
   command.insert(command.end(), setup_.environment.begin(), setup_.environment.end());
