@@ -6,7 +6,9 @@
 
 #include <cstdlib>
 
+#include "base/text/json.h"
 #include "tests/blind/plants.h"
+#include "tests/cli/program.h"
 
 namespace trireme::tests {
 namespace {
@@ -14,6 +16,8 @@ namespace {
 bool is_full() { return std::getenv("TRIREME_FULL") != nullptr; }
 
 TEST(BlindTest, planted_trouble_gets_its_cause) {
+  const Scratch s;
+  if (!trireme_json(s, {"version"})["gloo"].get<bool>()) GTEST_SKIP() << "built without Gloo";
   for (const Plant& plant : all_plants()) {
     if (!plant.is_quick && !is_full()) continue;
     int right = 0;
