@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <unordered_set>
 
 #include "analysis/pipeline_bubble.h"
@@ -79,7 +80,7 @@ double host_step_seconds(const RunRecord& run, int64_t first_step, int64_t last_
 }
 
 // Returns the run with those records of ranks that begin and end where spans of phases do, so that
-// both clocks measure the same steps; all records if these are fewer than half.
+// both clocks measure the same steps; all records if these have fewer than half of the steps.
 RunRecord aligned_records(const RunRecord& run) {
   RunRecord part{.attempt = run.attempt};
   part.events = run.events;
@@ -94,7 +95,9 @@ RunRecord aligned_records(const RunRecord& run) {
   };
   const auto first = std::find_if(run.ranks.begin(), run.ranks.end(), is_end);
   const auto last = std::find_if(run.ranks.rbegin(), run.ranks.rend(), is_end);
-  if (first == run.ranks.end() || 2 * (last.base() - first) < std::ssize(run.ranks)) return part;
+  if (first == run.ranks.end()) return part;
+  const int64_t steps = std::prev(last.base())->step - first->step;
+  if (2 * steps < run.ranks.back().step - run.ranks.front().step) return part;
   part.ranks.assign(first, last.base());
   return part;
 }
