@@ -12,7 +12,9 @@
 namespace trireme::analysis {
 namespace {
 
+// Shorter windows are noise: a scheduler's time slice is some milliseconds.
 constexpr int64_t patient_steps = 20, short_steps = 5;
+constexpr double patient_seconds = 0.4, short_seconds = 0.2;
 
 bool has_cause(const Findings& findings, Cause cause) {
   return std::any_of(findings.begin(), findings.end(),
@@ -109,7 +111,8 @@ std::string lamp_of(const RunRecord& run, const Findings& findings) {
 
 Diagnosis diagnose(const RunRecord& run) {
   Diagnosis diagnosis{.state = run.state, .waterfall = waterfall(run)};
-  const RankView windows(run, patient_steps), short_windows(run, short_steps), records(run, 1);
+  const RankView windows(run, patient_steps, patient_seconds),
+      short_windows(run, short_steps, short_seconds), records(run, 1);
   const Facts facts{run, diagnosis.waterfall, windows, short_windows, records};
   Findings all;
   for (Findings (*const find)(const Facts&) :

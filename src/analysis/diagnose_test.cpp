@@ -190,6 +190,23 @@ TEST(DiagnoseTest, checkpoints_that_block_steps_are_named) {
   EXPECT_EQ(diagnosis.findings.front().cause, Cause::slow_save);
 }
 
+TEST(DiagnoseTest, what_passes_soon_is_no_finding) {
+  MadeRun made{.records = 200, .steps_per_record = 2};
+  made.plant = [](int record, int, obs::RankSample& sample) {
+    if (record > 50 && record < 62) sample[RankColumn::data_seconds] = 0.02F;
+    if (record == 150) sample[RankColumn::save_seconds] = 4;
+  };
+  const Diagnosis diagnosis = diagnose(made_run(made));
+  EXPECT_TRUE(diagnosis.findings.empty()) << titles_of(diagnosis);
+  // Neither is anything in runs of a second.
+  made = {.records = 12, .steps_per_record = 1, .compute = 0.02, .transfer = 0.002};
+  made.plant = [](int record, int rank, obs::RankSample& sample) {
+    if (rank == 1) slow_down(sample, 1.5);
+    sample[RankColumn::save_seconds] = record == 11 ? 0.05F : 0;
+  };
+  EXPECT_TRUE(diagnose(made_run(made)).findings.empty());
+}
+
 TEST(DiagnoseTest, slower_steps_without_a_reason_are_unknown) {
   MadeRun made;
   made.plant = [](int record, int, obs::RankSample& sample) {

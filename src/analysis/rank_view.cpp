@@ -80,7 +80,10 @@ RankColumn wait_column(WaitAxis axis) {
   return columns.at(static_cast<size_t>(axis));
 }
 
-RankView::RankView(const RunRecord& run, int64_t min_steps) : ranks_(run.ranks_shape.rows.size()) {
+RankView::RankView(const RunRecord& run, int64_t min_steps, double min_seconds)
+    : ranks_(run.ranks_shape.rows.size()),
+      min_steps_(static_cast<double>(min_steps)),
+      min_seconds_(min_seconds) {
   const std::vector<std::string>& names = run.ranks_shape.columns;
   for (size_t i = 0; i < obs::rank_columns; ++i) {
     const auto found = std::find(names.begin(), names.end(), name_of(static_cast<RankColumn>(i)));
@@ -117,10 +120,10 @@ RankView::RankView(const RunRecord& run, int64_t min_steps) : ranks_(run.ranks_s
       // A checkpoint's event comes when it is durable, so that its step is an earlier one.
       steps.has_break = steps.has_break || is_break(*later);
     }
-    add_record(record, steps, min_steps);
+    add_record(record, steps);
   }
-  if (!windows_.empty() && windows_.back().steps < static_cast<double>(min_steps)) {
-    windows_.pop_back();  // incomplete
+  if (!windows_.empty() && !is_complete(windows_.back())) {
+    windows_.pop_back();
     values_.pop_back();
   }
   if (windows_.size() > max_windows) {
@@ -130,8 +133,11 @@ RankView::RankView(const RunRecord& run, int64_t min_steps) : ranks_(run.ranks_s
   }
 }
 
-void RankView::add_record(const obs::TableRecord& record, const StepWindow& steps,
-                          int64_t min_steps) {
+bool RankView::is_complete(const StepWindow& window) const {
+  return window.steps >= min_steps_ && window.seconds >= min_seconds_;
+}
+
+void RankView::add_record(const obs::TableRecord& record, const StepWindow& steps) {
   const size_t width = ranks_ == 0 ? 0 : record.values.size() / ranks_;
   const auto value = [&](size_t rank, RankColumn column) {
     const int place = place_of_[static_cast<size_t>(column)];
@@ -139,13 +145,15 @@ void RankView::add_record(const obs::TableRecord& record, const StepWindow& step
                ? none
                : static_cast<double>(record.values[rank * width + static_cast<size_t>(place)]);
   };
-  double measured = none;
+  double measured = 0, seconds = 0;  // of the rank that measured most
   for (size_t rank = 0; rank < ranks_; ++rank) {
     const double of_rank = value(rank, RankColumn::steps);
-    if (!(of_rank >= measured)) measured = of_rank;
+    if (!(of_rank > measured)) continue;
+    measured = of_rank;
+    seconds = of_rank * value(rank, RankColumn::step_seconds);
   }
   if (!(measured > 0)) return;
-  const bool is_new = windows_.empty() || windows_.back().steps >= static_cast<double>(min_steps);
+  const bool is_new = windows_.empty() || is_complete(windows_.back());
   if (is_new) {
     windows_.push_back({.first_step = steps.first_step});
     values_.emplace_back(ranks_ * obs::rank_columns, none);
@@ -178,6 +186,7 @@ void RankView::add_record(const obs::TableRecord& record, const StepWindow& step
   }
   window.last_step = steps.last_step;
   window.steps += measured;
+  if (seconds > 0) window.seconds += seconds;
   window.has_break = window.has_break || steps.has_break;
 }
 

@@ -19,6 +19,7 @@ struct RankCoord {
 struct StepWindow {
   int64_t first_step = 0, last_step = 0;
   double steps = 0;        // measured
+  double seconds = 0;      // of these steps
   bool has_break = false;  // a validation, a checkpoint or an export is among these steps
 };
 
@@ -31,7 +32,8 @@ class RankView {
  public:
   // The newest windows are kept: older ones only cost time. `run` must outlive the view.
   static constexpr size_t max_windows = 600;
-  RankView(const RunRecord& run, int64_t min_steps);
+  // Windows have at least so many steps and seconds.
+  RankView(const RunRecord& run, int64_t min_steps, double min_seconds = 0);
 
   size_t ranks() const { return ranks_; }
   size_t windows() const { return windows_.size(); }
@@ -54,9 +56,11 @@ class RankView {
   std::string rank_text(size_t rank) const;
 
  private:
-  void add_record(const obs::TableRecord& record, const StepWindow& steps, int64_t min_steps);
+  void add_record(const obs::TableRecord& record, const StepWindow& steps);
+  bool is_complete(const StepWindow& window) const;
 
   size_t ranks_ = 0;
+  double min_steps_, min_seconds_;
   std::vector<int> place_of_;  // by RankColumn: the column in the file; -1: not there
   std::vector<StepWindow> windows_;
   std::vector<std::vector<double>> values_;  // by window: [rank][RankColumn]

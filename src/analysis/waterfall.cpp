@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <unordered_set>
 
 #include "analysis/pipeline_bubble.h"
 #include "analysis/predicted_terms.h"
@@ -59,28 +61,45 @@ WaitSplit wait_along(const RankView& view, WaitAxis axis) {
   return {ranks_mean(view, column) - late, late};
 }
 
-// Host seconds per step, from the spans that lie within the measured steps.
+constexpr obs::Phase step_phases[] = {obs::Phase::useful,    obs::Phase::skipped,
+                                      obs::Phase::repeated,  obs::Phase::data_wait,
+                                      obs::Phase::straggler, obs::Phase::exposed_save};
+
+// Host seconds per step of the spans within these steps; 0 if they do not cover every step.
 double host_step_seconds(const RunRecord& run, int64_t first_step, int64_t last_step) {
-  constexpr obs::Phase counted[] = {obs::Phase::useful,    obs::Phase::skipped,
-                                    obs::Phase::repeated,  obs::Phase::data_wait,
-                                    obs::Phase::straggler, obs::Phase::exposed_save};
   double seconds = 0;
   int64_t steps = 0;
   for (const PhaseSpan& span : run.phases) {
-    // A span that begins or ends outside of the range counts by the share of its steps.
-    const int64_t first = std::max(first_step, span.first_step);
-    const int64_t last = std::min(last_step, span.last_step);
-    if (span.attempt != run.attempt || span.first_step <= 0 || last < first) continue;
-    const double share = static_cast<double>(last - first + 1) /
-                         static_cast<double>(span.last_step - span.first_step + 1);
-    for (const obs::Phase phase : counted) {
-      seconds += share * span.seconds[static_cast<size_t>(phase)];
-    }
-    steps += last - first + 1;
+    const bool is_within = span.first_step >= first_step && span.last_step <= last_step &&
+                           span.last_step >= span.first_step && span.attempt == run.attempt;
+    if (!is_within) continue;
+    for (const obs::Phase phase : step_phases) seconds += span.seconds[static_cast<size_t>(phase)];
+    steps += span.last_step - span.first_step + 1;
   }
-  // Spans that cover little of the range would compare other steps.
-  if (2 * steps < last_step - first_step + 1) return 0;
-  return seconds / static_cast<double>(steps);
+  return steps == last_step - first_step + 1 ? seconds / static_cast<double>(steps) : 0;
+}
+
+// Returns the run with those records of ranks that begin and end where spans of phases do, so that
+// both clocks measure the same steps; all records if these have fewer than half of the steps.
+RunRecord aligned_records(const RunRecord& run) {
+  RunRecord part{.attempt = run.attempt};
+  part.events = run.events;
+  part.ranks_shape = run.ranks_shape;
+  part.ranks = run.ranks;
+  std::unordered_set<int64_t> ends;
+  for (const PhaseSpan& span : run.phases) {
+    if (span.attempt == run.attempt) ends.insert(span.last_step);
+  }
+  const auto is_end = [&ends](const obs::TableRecord& record) {
+    return ends.contains(record.step);
+  };
+  const auto first = std::find_if(run.ranks.begin(), run.ranks.end(), is_end);
+  const auto last = std::find_if(run.ranks.rbegin(), run.ranks.rend(), is_end);
+  if (first == run.ranks.end()) return part;
+  const int64_t steps = std::prev(last.base())->step - first->step;
+  if (2 * steps < run.ranks.back().step - run.ranks.front().step) return part;
+  part.ranks.assign(first, last.base());
+  return part;
 }
 
 double series_mean(const RunRecord& run, const char* tag, const Waterfall& fall) {
@@ -118,7 +137,8 @@ double repeated_share(const RunRecord& run, const Waterfall& fall) {
 
 Waterfall waterfall(const RunRecord& run) {
   Waterfall fall;
-  const RankView view(run, 1);
+  const RunRecord aligned = aligned_records(run);
+  const RankView view(aligned, 1);
   if (view.windows() == 0) return fall;
   fall.is_measured = true;
   fall.first_step = view.window(0).first_step;

@@ -129,6 +129,40 @@ TEST(WaterfallTest, the_host_clock_of_phases_decides_about_the_residual) {
   EXPECT_NEAR(fall.residual, 0.02 * device, 1e-6);
 }
 
+TEST(WaterfallTest, both_clocks_measure_the_same_steps) {
+  // Steps become slower, spans begin elsewhere than records, and the first spans cover others.
+  MadeRun made{.noise = 0, .hit_share = 0};
+  made.plant = [](int record, int, obs::RankSample& sample) {
+    sample[RankColumn::compute_seconds] *= 1 + 0.02F * static_cast<float>(record);
+  };
+  RunRecord run = made_run(made);
+  const auto seconds_to = [&](int64_t from, int64_t to) {
+    double sum = 0;
+    for (int64_t step = from; step <= to; ++step) {
+      const auto record = static_cast<size_t>((step - 1) / 20);
+      sum += static_cast<double>(
+          run.ranks[record].values[static_cast<size_t>(RankColumn::step_seconds)]);
+    }
+    return sum;
+  };
+  int64_t begin = 0;
+  for (const int64_t end : {10, 60, 140, 210, 300, 700, 790}) {
+    PhaseSpan span{.attempt = 1, .first_step = begin + 1, .last_step = end};
+    span.seconds[static_cast<size_t>(obs::Phase::useful)] = seconds_to(begin + 1, end);
+    run.phases.push_back(span);
+    begin = end;
+  }
+  Waterfall fall = waterfall(run);
+  EXPECT_EQ(fall.first_step, 61);
+  EXPECT_EQ(fall.last_step, 700);
+  EXPECT_NEAR(fall.residual, 0, 1e-5 * fall.measured_seconds);
+  // Spans that share two ends with records, which are near each other, are left out.
+  run.phases.erase(run.phases.begin() + 4, run.phases.end());
+  fall = waterfall(run);
+  EXPECT_EQ(fall.first_step, 21);
+  EXPECT_NEAR(fall.residual, 0, 1e-5 * fall.measured_seconds);
+}
+
 TEST(WaterfallTest, only_the_chosen_steps_are_measured) {
   const Waterfall fall = waterfall(only_steps(made_run({}), 201, 400));
   EXPECT_EQ(fall.first_step, 201);

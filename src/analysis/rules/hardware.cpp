@@ -53,7 +53,7 @@ std::optional<Finding> throttled(const RankView& view, size_t rank) {
   }
   const size_t needed = std::min<size_t>(8, std::max<size_t>(3, view.windows() / 4));
   const auto range = persistent_range(losses, max_clock_loss, {needed - needed / 5, needed});
-  if (!range) return {};
+  if (!range || !is_long(view, *range)) return {};
   const double loss = median(values_in(losses, *range));
   const double clock = median(values_in(view.column(rank, RankColumn::clock_hz), *range));
   const double compute = median(values_in(view.column(rank, RankColumn::compute_seconds), *range));

@@ -14,6 +14,8 @@ namespace {
 using obs::RankColumn;
 
 constexpr double min_data_share = 0.03, min_save_share = 0.03, min_pause_share = 0.02;
+constexpr double min_save_seconds = 0.5;
+constexpr double max_variation = 0.25;  // of steps without pauses
 constexpr size_t min_pauses = 3;
 double seconds_or_zero(double value) { return std::isnan(value) ? 0 : value; }
 
@@ -47,7 +49,7 @@ Findings find_data_starvation(const Facts& facts) {
   const RankView& view = facts.short_windows;
   const DataWaits waits = data_waits(view);
   const auto range = persistent_range(waits.shares, min_data_share, {3, 4});
-  if (!range) return {};
+  if (!range || !is_long(view, *range)) return {};
   const double share = median(values_in(waits.shares, *range));
   Finding finding{.cause = Cause::data_starvation,
                   .share = share,
@@ -75,6 +77,7 @@ Findings find_slow_save(const Facts& facts) {
   const RankView& view = facts.records;
   double saved = 0, all = 0;
   int64_t first_step = -1;
+  size_t records = 0;  // with a save that took its time
   for (size_t window = 0; window < view.windows(); ++window) {
     double longest = 0, step = 0;
     for (size_t rank = 0; rank < view.ranks(); ++rank) {
@@ -83,9 +86,9 @@ Findings find_slow_save(const Facts& facts) {
     }
     saved += longest * view.window(window).steps;
     all += step * view.window(window).steps;
-    if (first_step < 0 && longest > min_save_share * step) {
-      first_step = view.window(window).first_step;
-    }
+    if (longest <= min_save_share * step) continue;
+    ++records;
+    if (first_step < 0) first_step = view.window(window).first_step;
   }
   double exposed = 0, total = 0;
   for (const PhaseSpan& span : facts.run.phases) {
@@ -98,7 +101,10 @@ Findings find_slow_save(const Facts& facts) {
   }
   double share = all > 0 ? saved / all : 0;
   if (total > 0) share = std::max(share, exposed / total);
-  if (share < min_save_share) return {};
+  // One checkpoint of a short run is no rule.
+  if (share < min_save_share || records < 2 || std::max(saved, exposed) < min_save_seconds) {
+    return {};
+  }
   Finding finding{.cause = Cause::slow_save, .share = share, .first_step = first_step};
   finding.title = fmt::format("checkpoints take {} of the time of steps", percent_text(share));
   std::vector<double> stalls, durations;
@@ -132,15 +138,17 @@ Findings find_host_pauses(const Facts& facts) {
   double lost = 0, all = 0, longest = 0;
   size_t pauses = 0;
   int64_t first_step = -1;
-  const double typical_step = view.typical(RankColumn::step_seconds);
+  std::vector<double> others;  // by record: a step without the pause
   for (size_t window = 0; window < view.windows(); ++window) {
     const double steps = view.window(window).steps;
     std::vector<double> of_ranks;
     for (size_t rank = 0; rank < view.ranks(); ++rank) {
       of_ranks.push_back(view.at(window, rank, RankColumn::step_seconds));
     }
-    all += median(std::move(of_ranks)) * steps;
+    const double step = median(std::move(of_ranks));
+    all += step * steps;
     const double pause = pause_in(view, window);
+    others.push_back(step - pause / steps);
     if (pause <= 0) continue;
     ++pauses;
     lost += pause;
@@ -148,6 +156,9 @@ Findings find_host_pauses(const Facts& facts) {
     if (first_step < 0) first_step = view.window(window).first_step;
   }
   if (pauses < min_pauses || lost < min_pause_share * all) return {};
+  // Where all steps vary, as on a machine that other programs use, long ones are no pauses.
+  const double typical_step = median(others);
+  if (spread(others) > max_variation * typical_step) return {};
   Finding finding{.cause = Cause::host_pauses, .share = lost / all, .first_step = first_step};
   // A pause shows on the ranks that compute at that moment, not only on the host that paused: no
   // rank is blamed.

@@ -114,15 +114,15 @@ Findings find_unknown(const Facts& facts, const Findings& others) {
   }
   const auto rise = find_rise(steps, min_slower, 4);
   const double explained = explained_share(others);
-  if (rise) {
+  if (rise && is_long(view, rise->after_range)) {
     const double share = (rise->after - rise->before) / rise->after;
     const double residual = share - explained;
     if (residual > std::max(1 - 1 / min_slower, share / 2)) {
       Finding finding{.share = residual,
                       .first_step = view.window(rise->after_range.begin).first_step};
-      finding.title = fmt::format(
-          "unknown: steps take {} longer since step {}, and no rule explains {} of the time",
-          percent_text(rise->after / rise->before - 1), finding.first_step, percent_text(residual));
+      finding.title = fmt::format("steps take {} longer since step {}: unknown, residual {}",
+                                  percent_text(rise->after / rise->before - 1), finding.first_step,
+                                  percent_text(residual));
       finding.evidence.push_back(fmt::format(
           "step: {} before, {} since", seconds_text(rise->before), seconds_text(rise->after)));
       for (const RankColumn column :
@@ -145,9 +145,9 @@ Findings find_unknown(const Facts& facts, const Findings& others) {
   const double remaining = remaining_seconds(facts, others);
   if (remaining < (1 + band) * *seconds) return found;
   Finding finding{.share = (remaining - *seconds) / facts.fall.measured_seconds};
-  finding.title = fmt::format(
-      "unknown: steps take {} longer than predicted, and no rule explains {} of the time",
-      percent_text(facts.fall.measured_seconds / *seconds - 1), percent_text(finding.share));
+  finding.title = fmt::format("steps take {} longer than predicted: unknown, residual {}",
+                              percent_text(facts.fall.measured_seconds / *seconds - 1),
+                              percent_text(finding.share));
   finding.evidence.push_back(
       fmt::format("step: {} predicted, {} measured; band {}", seconds_text(*seconds),
                   seconds_text(facts.fall.measured_seconds), percent_text(band)));

@@ -14,6 +14,8 @@ constexpr double min_pause_ratio = 2, min_pause_seconds = 0.02;
 
 double or_zero(double value) { return std::isnan(value) ? 0 : value; }
 
+constexpr double min_range_seconds = 2;
+
 // A process that computes has this share of its processors at least.
 constexpr double min_cpu_share = 0.8;
 
@@ -33,6 +35,15 @@ std::string steps_text(const RankView& view, const WindowRange& range) {
 
 bool is_present(const RankView& view, const WindowRange& range) {
   return range.end + 2 >= view.windows();
+}
+
+bool is_long(const RankView& view, const WindowRange& range) {
+  double seconds = 0;
+  for (size_t window = range.begin; window < range.end; ++window) {
+    seconds += view.window(window).seconds;
+  }
+  return seconds >= min_range_seconds &&
+         (is_present(view, range) || 10 * range.size() >= view.windows());
 }
 
 std::string percent_text(double share) {
@@ -72,9 +83,12 @@ bool is_contended(const RankView& view, const std::vector<size_t>& ranks,
   for (const size_t rank : ranks) {
     if (!view.is_cpu(rank)) continue;
     for (size_t window = range.begin; window < range.end; ++window) {
-      ratios.push_back(view.at(window, rank, obs::RankColumn::cpu_share) *
-                       view.at(window, rank, obs::RankColumn::step_seconds) /
-                       view.at(window, rank, obs::RankColumn::compute_seconds));
+      // A paused process has no CPU time, either; that is no competition.
+      const double pause = pause_in(view, window) / view.window(window).steps;
+      const double step = view.at(window, rank, obs::RankColumn::step_seconds);
+      const double compute = view.at(window, rank, obs::RankColumn::compute_seconds);
+      ratios.push_back(view.at(window, rank, obs::RankColumn::cpu_share) * step /
+                       std::max(compute - pause, 0.1 * compute));
     }
   }
   return median(std::move(ratios)) < min_cpu_share;

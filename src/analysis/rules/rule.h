@@ -44,6 +44,9 @@ Findings find_unknown(const Facts&, const Findings& others);
 std::string steps_text(const RankView& view, const WindowRange& range);
 // Returns whether the range reaches the last windows.
 bool is_present(const RankView& view, const WindowRange& range);
+// Returns whether a range is worth a finding: seconds of steps, and, if it is over, a tenth of all
+// windows.
+bool is_long(const RankView& view, const WindowRange& range);
 std::string percent_text(double share);    // 0.214 -> "21 %", 0.034 -> "3.4 %"
 std::string seconds_text(double seconds);  // "12.3 ms", "1.85 s"
 // Returns the median seconds of a step over ranks and windows of the range.

@@ -117,7 +117,8 @@ std::optional<Finding> slow_along(const Facts& facts, WaitAxis axis) {
   const RankView& view = facts.short_windows;
   const Transfers transfers = transfers_along(view, axis);
   if (transfers.group.empty()) return {};
-  if (const auto rise = find_rise(transfers.seconds, min_rise, 3)) {
+  const auto rise = find_rise(transfers.seconds, min_rise, 3);
+  if (rise && is_long(view, rise->after_range)) {
     const double share = (rise->after - rise->before) / step_in(view, rise->after_range);
     const double own = largest_own_rise(view, rise->after_range);
     if (share > min_share && own < max_own_rise) {

@@ -71,7 +71,7 @@ std::optional<Slowness> slowness(const RankView& view, const std::vector<size_t>
                                  size_t rank, const SlowRule& rule) {
   const std::vector<double> excess = excess_of(view, stage, rank);
   const auto range = persistent_range(excess, rule.limit, rule.persistence);
-  if (!range) return {};
+  if (!range || !is_long(view, *range)) return {};
   const std::vector<double> within = values_in(excess, *range);
   const double middle = median(within);
   const double error = spread(within) / std::sqrt(static_cast<double>(within.size()));
@@ -131,7 +131,7 @@ double others_rise(const RankView& view, size_t rank, const WindowRange& after) 
 // A rank that is alone in its stage and has become slower.
 std::optional<Finding> slower_than_before(const RankView& view, size_t rank) {
   const auto rise = find_rise(paced(view, rank), min_own_rise, 3);
-  if (!rise || view.ranks() < 2) return {};
+  if (!rise || view.ranks() < 2 || !is_long(view, rise->after_range)) return {};
   const double ratio = rise->after / rise->before;
   const double others = others_rise(view, rank, rise->after_range);
   if (!(others - 1 < (ratio - 1) / 3)) return {};
