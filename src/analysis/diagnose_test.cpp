@@ -151,6 +151,24 @@ TEST(DiagnoseTest, pauses_that_hit_ranks_by_turns_blame_no_rank) {
   }
 }
 
+TEST(DiagnoseTest, a_power_cap_is_no_fault_unless_other_ranks_are_faster) {
+  for (const double others : {1710e6, 1980e6}) {
+    MadeRun made;
+    made.plant = [others](int, int rank, obs::RankSample& sample) {
+      sample[RankColumn::max_clock_hz] = 1980e6F;
+      sample[RankColumn::clock_hz] = rank == 1 ? 1710e6F : static_cast<float>(others);
+      sample[RankColumn::throttle_reasons] = 4;
+    };
+    const Diagnosis diagnosis = diagnose(made_run(made));
+    const bool is_named =
+        !diagnosis.findings.empty() && diagnosis.findings.front().cause == Cause::throttled_clock;
+    EXPECT_EQ(is_named, others > 1710e6) << titles_of(diagnosis);
+    if (is_named) {
+      EXPECT_EQ(diagnosis.findings.front().rank, 1);
+    }
+  }
+}
+
 TEST(DiagnoseTest, a_throttled_clock_explains_its_slow_rank) {
   MadeRun made;
   made.plant = [](int record, int rank, obs::RankSample& sample) {

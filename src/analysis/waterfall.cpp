@@ -65,18 +65,24 @@ constexpr obs::Phase step_phases[] = {obs::Phase::useful,    obs::Phase::skipped
                                       obs::Phase::repeated,  obs::Phase::data_wait,
                                       obs::Phase::straggler, obs::Phase::exposed_save};
 
-// Host seconds per step of the spans within these steps; 0 if they do not cover every step.
+// Host seconds per step, from the spans of these steps. A span that begins or ends outside of them
+// counts by the share of its steps. Returns 0 if the spans cover less than half of the steps.
 double host_step_seconds(const RunRecord& run, int64_t first_step, int64_t last_step) {
   double seconds = 0;
   int64_t steps = 0;
   for (const PhaseSpan& span : run.phases) {
-    const bool is_within = span.first_step >= first_step && span.last_step <= last_step &&
-                           span.last_step >= span.first_step && span.attempt == run.attempt;
-    if (!is_within) continue;
-    for (const obs::Phase phase : step_phases) seconds += span.seconds[static_cast<size_t>(phase)];
-    steps += span.last_step - span.first_step + 1;
+    const int64_t first = std::max(first_step, span.first_step);
+    const int64_t last = std::min(last_step, span.last_step);
+    if (span.attempt != run.attempt || span.first_step <= 0 || last < first) continue;
+    const double share = static_cast<double>(last - first + 1) /
+                         static_cast<double>(span.last_step - span.first_step + 1);
+    for (const obs::Phase phase : step_phases) {
+      seconds += share * span.seconds[static_cast<size_t>(phase)];
+    }
+    steps += last - first + 1;
   }
-  return steps == last_step - first_step + 1 ? seconds / static_cast<double>(steps) : 0;
+  if (2 * steps < last_step - first_step + 1) return 0;
+  return seconds / static_cast<double>(steps);
 }
 
 // Returns the run with those records of ranks that begin and end where spans of phases do, so that

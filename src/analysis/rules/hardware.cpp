@@ -42,14 +42,38 @@ std::string reasons_text(double bits) {
   return text;
 }
 
-std::optional<Finding> throttled(const RankView& view, size_t rank) {
+// Products at full speed bring a GPU to its power cap: alone, that is no fault.
+bool is_only_power_cap(double bits) { return reasons_text(bits) == throttle_reasons[0].words; }
+
+bool is_slower_than_predicted(const Facts& facts) {
+  const std::optional<double>& seconds = facts.fall.predicted_seconds;
+  const double band = number_in(facts.run.prediction, "band").value_or(0);
+  return seconds && facts.fall.measured_seconds > (1 + band) * *seconds;
+}
+
+// Returns how far the clock is below its maximum; at a power cap that slows no step down beyond the
+// prediction, how far below the median of the other ranks' clocks.
+double clock_loss(const Facts& facts, size_t window, size_t rank) {
+  const RankView& view = facts.records;
+  const double clock = view.at(window, rank, RankColumn::clock_hz);
+  const double bits = view.at(window, rank, RankColumn::throttle_reasons);
+  if (reasons_text(bits).empty()) return 0;
+  if (!is_only_power_cap(bits) || is_slower_than_predicted(facts)) {
+    return 1 - clock / view.at(window, rank, RankColumn::max_clock_hz);
+  }
+  std::vector<double> others;
+  for (size_t other = 0; other < view.ranks(); ++other) {
+    if (other != rank) others.push_back(view.at(window, other, RankColumn::clock_hz));
+  }
+  return others.empty() ? 0 : 1 - clock / median(std::move(others));
+}
+
+std::optional<Finding> throttled(const Facts& facts, size_t rank) {
+  const RankView& view = facts.records;
   std::vector<double> losses, reasons;
   for (size_t window = 0; window < view.windows(); ++window) {
-    const double clock = view.at(window, rank, RankColumn::clock_hz);
-    const double bits = view.at(window, rank, RankColumn::throttle_reasons);
-    const bool is_named = !reasons_text(bits).empty();
-    losses.push_back(is_named ? 1 - clock / view.at(window, rank, RankColumn::max_clock_hz) : 0);
-    reasons.push_back(bits);
+    losses.push_back(clock_loss(facts, window, rank));
+    reasons.push_back(view.at(window, rank, RankColumn::throttle_reasons));
   }
   const size_t needed = std::min<size_t>(8, std::max<size_t>(3, view.windows() / 4));
   const auto range = persistent_range(losses, max_clock_loss, {needed - needed / 5, needed});
@@ -86,7 +110,7 @@ Findings find_throttled_clock(const Facts& facts) {
   Findings found;
   if (!facts.records.has(RankColumn::clock_hz)) return found;
   for (size_t rank = 0; rank < facts.records.ranks(); ++rank) {
-    if (auto finding = throttled(facts.records, rank)) found.push_back(std::move(*finding));
+    if (auto finding = throttled(facts, rank)) found.push_back(std::move(*finding));
   }
   std::stable_sort(found.begin(), found.end(),
                    [](const Finding& a, const Finding& b) { return a.share > b.share; });
