@@ -155,7 +155,7 @@ TEST(ServerTest, slow_readers_are_disconnected) {
 
 TEST(ServerTest, more_requests_than_threads_are_told_to_come_back) {
   std::atomic<bool> is_ending = false;
-  const Server server({}, {.max_active = 3, .max_streams = 2},
+  const Server server({}, {.max_active = 4, .max_streams = 2},
                       [&](const Request& request) -> Response {
                         if (request.path != "/stream") return echo(request);
                         return {.type = "text/plain", .stream = [&](const Sink& sink) {
