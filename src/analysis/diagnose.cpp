@@ -126,10 +126,11 @@ Diagnosis diagnose(const RunRecord& run) {
   }
   Findings rest = find_stale_machine_file(facts, kept);
   for (Finding& finding : rest) kept.push_back(std::move(finding));
-  rest = find_unknown(facts, kept);
-  for (Finding& finding : rest) kept.push_back(std::move(finding));
   std::stable_sort(kept.begin(), kept.end(),
                    [](const Finding& a, const Finding& b) { return a.share > b.share; });
+  // What can be changed comes before what is not understood.
+  rest = find_unknown(facts, kept);
+  for (Finding& finding : rest) kept.push_back(std::move(finding));
   // Not a matter of time: a dead rank comes first, full memory last.
   diagnosis.findings = find_dead_rank(facts);
   for (Finding& finding : kept) diagnosis.findings.push_back(std::move(finding));

@@ -64,7 +64,7 @@ BlindRun::BlindRun(const BlindSetup& setup) : setup_(setup) {
   scratch_.write("text.txt", tiny_text(20000));
   scratch_.write("run.toml",
                  "[job]\ndump_folder = \"run\"\n[model]\nname = \"model.toml\"\n"
-                 "[training]\ndataset_path = \"text.txt\"\nlocal_batch_size = 2\nseq_len = 128\n"
+                 "[training]\ndataset_path = \"text.txt\"\nlocal_batch_size = 2\nseq_len = 64\n"
                  "steps = 1000000\ndtype = \"fp32\"\n[lr_scheduler]\nwarmup_steps = 10\n"
                  "[metrics]\nlog_freq = 50\nenable_tensorboard = false\n"
                  "[checkpoint]\nenable = false\n[system]\nthreads = 1\ndevice = \"cpu\"\n");

@@ -22,7 +22,7 @@ struct BlindSetup {
   int ranks = 2;                     // processes
   std::vector<std::string> options;  // of train
   std::vector<std::string> environment;
-  int layers = 4, hidden = 128;  // steps of about 30 ms on a core of 2020
+  int layers = 4, hidden = 64;  // steps of about 10 ms on a core of 2020
 };
 
 class BlindRun {

@@ -50,11 +50,12 @@ BlindResult failed(const BlindRun& run) {
 
 // Runs calmly, then with `disturb`, and judges.
 BlindResult disturbed(const BlindSetup& setup, double calm, int rank, const std::string& what,
-                      const std::function<std::function<void()>(BlindRun&)>& begin) {
+                      const std::function<std::function<void()>(BlindRun&)>& begin,
+                      double seconds = troubled) {
   BlindRun run(setup);
   if (!run.start()) return failed(run);
   run.run_for(calm);
-  run.run_for(troubled, begin(run));
+  run.run_for(seconds, begin(run));
   run.stop();
   return result_of(run, rank, what);
 }
@@ -71,7 +72,7 @@ std::vector<std::string> data_layout(Dice& dice) {
   }
 }
 
-BlindResult slow_rank(uint64_t seed, uint64_t kind, double slower, double period) {
+BlindResult slow_rank(uint64_t seed, uint64_t kind, double slower, double period, double seconds) {
   Dice dice(seed, kind);
   const int rank = dice.below(2);
   const BlindSetup setup{.options = data_layout(dice)};
@@ -81,15 +82,16 @@ BlindResult slow_rank(uint64_t seed, uint64_t kind, double slower, double period
       fmt::format("rank {} is {:.0f} % slower after {:.1f} s", rank, 100 * slower, calm),
       [&](BlindRun& run) -> std::function<void()> {
         return DutyCycle(run.process_of(rank), slower, period);
-      });
+      },
+      seconds);
 }
 
-BlindResult slow_rank_20(uint64_t seed) { return slow_rank(seed, 1, 0.2, 0.03); }
-BlindResult slow_rank_5(uint64_t seed) { return slow_rank(seed, 2, 0.05, 0.05); }
+BlindResult slow_rank_20(uint64_t seed) { return slow_rank(seed, 1, 0.2, 0.03, troubled); }
+BlindResult slow_rank_5(uint64_t seed) { return slow_rank(seed, 2, 0.05, 0.05, 2 * troubled); }
 
 BlindResult slow_link(uint64_t seed) {
   Dice dice(seed, 3);
-  const double seconds = dice.between(0.5e-3, 3e-3), calm = dice.between(min_calm, max_calm);
+  const double seconds = dice.between(2e-3, 6e-3), calm = dice.between(min_calm, max_calm);
   const BlindSetup setup{.options = data_layout(dice)};
   return disturbed(
       setup, calm, -1,

@@ -15,7 +15,7 @@ using obs::RankColumn;
 
 constexpr double min_data_share = 0.03, min_save_share = 0.03, min_pause_share = 0.02;
 constexpr double min_save_seconds = 0.5;
-constexpr double max_variation = 0.25;  // of steps without pauses
+constexpr double max_variation = 0.4;  // of steps without pauses
 constexpr size_t min_pauses = 3;
 double seconds_or_zero(double value) { return std::isnan(value) ? 0 : value; }
 
@@ -138,7 +138,7 @@ Findings find_host_pauses(const Facts& facts) {
   double lost = 0, all = 0, longest = 0;
   size_t pauses = 0;
   int64_t first_step = -1;
-  std::vector<double> others;  // by record: a step without the pause
+  std::vector<double> others;  // by record: without the longest step
   for (size_t window = 0; window < view.windows(); ++window) {
     const double steps = view.window(window).steps;
     std::vector<double> of_ranks;
@@ -148,7 +148,7 @@ Findings find_host_pauses(const Facts& facts) {
     const double step = median(std::move(of_ranks));
     all += step * steps;
     const double pause = pause_in(view, window);
-    others.push_back(step - pause / steps);
+    others.push_back(steps_beside_longest(view, window));
     if (pause <= 0) continue;
     ++pauses;
     lost += pause;

@@ -10,7 +10,7 @@ namespace trireme::analysis {
 namespace {
 
 // A pause makes one step so many times as long as the others.
-constexpr double min_pause_ratio = 2, min_pause_seconds = 0.02;
+constexpr double min_pause_ratio = 3, min_pause_seconds = 0.02;
 
 double or_zero(double value) { return std::isnan(value) ? 0 : value; }
 
@@ -94,17 +94,26 @@ bool is_contended(const RankView& view, const std::vector<size_t>& ranks,
   return median(std::move(ratios)) < min_cpu_share;
 }
 
+double steps_beside_longest(const RankView& view, size_t window) {
+  const double steps = view.window(window).steps;
+  double step = 0, longest = 0;
+  for (size_t rank = 0; rank < view.ranks(); ++rank) {
+    step = std::max(step, or_zero(view.at(window, rank, obs::RankColumn::step_seconds)));
+    longest = std::max(longest, or_zero(view.at(window, rank, obs::RankColumn::max_step_seconds)));
+  }
+  return steps > 1 ? std::max(0.0, (step * steps - longest) / (steps - 1)) : longest;
+}
+
 double pause_in(const RankView& view, size_t window) {
   const double steps = view.window(window).steps;
-  double step = 0, longest = 0, explained = 0;
+  double longest = 0, explained = 0;
   for (size_t rank = 0; rank < view.ranks(); ++rank) {
     const auto at = [&](obs::RankColumn column) { return or_zero(view.at(window, rank, column)); };
-    step = std::max(step, at(obs::RankColumn::step_seconds));
     longest = std::max(longest, at(obs::RankColumn::max_step_seconds));
     explained = std::max(
         explained, steps * (at(obs::RankColumn::data_seconds) + at(obs::RankColumn::save_seconds)));
   }
-  const double others = steps > 1 ? std::max(0.0, (step * steps - longest) / (steps - 1)) : longest;
+  const double others = steps_beside_longest(view, window);
   const double pause = longest - others;
   const bool is_pause = pause > min_pause_ratio * others && pause > min_pause_seconds &&
                         explained < pause / 2 && !view.window(window).has_break;

@@ -61,6 +61,8 @@ bool is_contended(const RankView& view, const std::vector<size_t>& ranks, const 
 // Returns the seconds by which the longest step of a window exceeds the others, if it is so much
 // longer that something paused, and if neither data nor a checkpoint explains it; otherwise 0.
 double pause_in(const RankView& view, size_t window);
+// Returns the mean seconds of the steps of a window other than the longest.
+double steps_beside_longest(const RankView& view, size_t window);
 
 // The windows at which a value rose and stayed: `before` and `after` are medians.
 struct Rise {

@@ -15,8 +15,8 @@ namespace {
 using obs::RankColumn;
 
 constexpr double min_share = 0.03;      // of the step
-constexpr double min_rise = 1.5;        // of the transfer
-constexpr double max_own_rise = 1.05;   // of what ranks do without waiting
+constexpr double min_rise = 1.2;        // of the transfer
+constexpr double max_own_rise = 0.25;   // of what ranks do without waiting, relative to it
 constexpr double predicted_factor = 3;  // slower than predicted, if there is no earlier time
 constexpr double min_predicted_share = 0.1;
 
@@ -77,8 +77,8 @@ Transfers transfers_along(const RankView& view, WaitAxis axis) {
   return found;
 }
 
-// The largest factor by which a rank's own time grew from the windows before the range to those in
-// it.
+// The largest seconds by which a rank's own time grew from the windows before the range to those
+// in it.
 double largest_own_rise(const RankView& view, const WindowRange& after) {
   double largest = 0;
   for (size_t rank = 0; rank < view.ranks(); ++rank) {
@@ -87,7 +87,7 @@ double largest_own_rise(const RankView& view, const WindowRange& after) {
       own.push_back(own_seconds(view, window, rank));
     }
     largest =
-        std::max(largest, median(values_in(own, after)) / median(values_in(own, {0, after.begin})));
+        std::max(largest, median(values_in(own, after)) - median(values_in(own, {0, after.begin})));
   }
   return largest;
 }
@@ -121,7 +121,7 @@ std::optional<Finding> slow_along(const Facts& facts, WaitAxis axis) {
   if (rise && is_long(view, rise->after_range)) {
     const double share = (rise->after - rise->before) / step_in(view, rise->after_range);
     const double own = largest_own_rise(view, rise->after_range);
-    if (share > min_share && own < max_own_rise) {
+    if (share > min_share && own < max_own_rise * (rise->after - rise->before)) {
       Finding finding =
           finding_of(view, axis, transfers, rise->after_range, rise->before, "before");
       finding.evidence.push_back(fmt::format("what ranks do without waiting changed by {} at most",
