@@ -91,7 +91,8 @@ BlindResult slow_rank_5(uint64_t seed) { return slow_rank(seed, 2, 0.05, 0.05, 2
 
 BlindResult slow_link(uint64_t seed) {
   Dice dice(seed, 3);
-  const double seconds = dice.between(2e-3, 6e-3), calm = dice.between(min_calm, max_calm);
+  const double seconds = dice.between(2e-3, 6e-3);
+  const double calm = dice.between(min_calm, max_calm) + 3;  // it is compared with the past
   const BlindSetup setup{.options = data_layout(dice)};
   return disturbed(
       setup, calm, -1,
@@ -119,7 +120,7 @@ BlindResult stage_imbalance(uint64_t seed) {
 
 BlindResult data_starvation(uint64_t seed) {
   Dice dice(seed, 5);
-  const double seconds = dice.between(8e-3, 25e-3), calm = dice.between(0.5, max_calm);
+  const double seconds = dice.between(30e-3, 80e-3), calm = dice.between(0.5, max_calm);
   return disturbed(
       {}, calm, -1,
       fmt::format("reading a page of data takes {:.0f} ms after {:.1f} s", 1e3 * seconds, calm),

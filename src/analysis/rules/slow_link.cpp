@@ -14,8 +14,9 @@ namespace {
 
 using obs::RankColumn;
 
-constexpr double min_share = 0.03;      // of the step
-constexpr double min_rise = 1.2;        // of the transfer
+constexpr double min_share = 0.03;  // of the step
+constexpr double min_rise = 1.2;    // of the transfer
+constexpr double max_compute_rise = 0.1;
 constexpr double max_own_rise = 0.25;   // of what ranks do without waiting, relative to it
 constexpr double predicted_factor = 3;  // slower than predicted, if there is no earlier time
 constexpr double min_predicted_share = 0.1;
@@ -77,17 +78,25 @@ Transfers transfers_along(const RankView& view, WaitAxis axis) {
   return found;
 }
 
-// The largest seconds by which a rank's own time grew from the windows before the range to those
-// in it.
-double largest_own_rise(const RankView& view, const WindowRange& after) {
-  double largest = 0;
+// What changed on the ranks from the windows before the range to those in it, the largest of all.
+struct OwnRise {
+  double seconds = 0;  // that a rank spends without waiting
+  double compute = 0;  // relative
+};
+OwnRise largest_own_rise(const RankView& view, const WindowRange& after) {
+  const WindowRange before{0, after.begin};
+  OwnRise largest;
   for (size_t rank = 0; rank < view.ranks(); ++rank) {
     std::vector<double> own;
     for (size_t window = 0; window < view.windows(); ++window) {
       own.push_back(own_seconds(view, window, rank));
     }
-    largest =
-        std::max(largest, median(values_in(own, after)) - median(values_in(own, {0, after.begin})));
+    const std::vector<double> compute = view.column(rank, RankColumn::compute_seconds);
+    largest.seconds =
+        std::max(largest.seconds, median(values_in(own, after)) - median(values_in(own, before)));
+    largest.compute =
+        std::max(largest.compute,
+                 median(values_in(compute, after)) / median(values_in(compute, before)) - 1);
   }
   return largest;
 }
@@ -120,12 +129,14 @@ std::optional<Finding> slow_along(const Facts& facts, WaitAxis axis) {
   const auto rise = find_rise(transfers.seconds, min_rise, 3);
   if (rise && is_long(view, rise->after_range)) {
     const double share = (rise->after - rise->before) / step_in(view, rise->after_range);
-    const double own = largest_own_rise(view, rise->after_range);
-    if (share > min_share && own < max_own_rise * (rise->after - rise->before)) {
+    const OwnRise own = largest_own_rise(view, rise->after_range);
+    // A machine on which everything has become slower has no slow link.
+    if (share > min_share && own.compute < max_compute_rise &&
+        own.seconds < max_own_rise * (rise->after - rise->before)) {
       Finding finding =
           finding_of(view, axis, transfers, rise->after_range, rise->before, "before");
-      finding.evidence.push_back(fmt::format("what ranks do without waiting changed by {} at most",
-                                             percent_text(own - 1)));
+      finding.evidence.push_back(fmt::format("what ranks do without waiting grew by {} at most",
+                                             seconds_text(own.seconds)));
       return finding;
     }
     return {};
