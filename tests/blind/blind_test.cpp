@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Real runs with planted trouble get their cause from `trireme diagnose`. The default run has those
 // that need no quiet machine; TRIREME_FULL=1 runs every kind with seeds 1 to 3. tests/blind/run.sh
-// prints the table of docs/benchmarks.md.
+// prints a table of all kinds.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

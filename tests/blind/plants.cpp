@@ -264,7 +264,8 @@ BlindResult stale_machine_file(uint64_t seed) {
     }
     text += line + "\n";
   }
-  BlindSetup setup{.options = data_layout(dice)};
+  // One rank: calibrate measures collectives of threads, not those of processes.
+  BlindSetup setup{.ranks = 1};
   setup.options.emplace_back("--system.machine=stale.toml");
   BlindRun run(setup);
   std::ofstream(run.folder() / "stale.toml") << text;
