@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types, and bf16 as a storage type: arithmetic is always done in fp32 or fp64.
+// Element types, and bf16 as a storage type: arithmetic is always done in fp32 or fp64. fp16 is in
+// float16.h, the 8-bit formats are in float8.h.
 #pragma once
 
 #include <bit>
@@ -8,7 +9,9 @@
 
 namespace trireme::base {
 
-enum class DType : uint8_t { f32, bf16, f8e4m3, f8e5m2, f64, i32, i64, u8, u16 };
+enum class DType : uint8_t { f32, bf16, f8e4m3, f8e5m2, f64, i32, i64, u8, u16, f16 };
+
+constexpr bool is_float8(DType dtype) { return dtype == DType::f8e4m3 || dtype == DType::f8e5m2; }
 
 int64_t size_of(DType);
 std::string_view name_of(DType);

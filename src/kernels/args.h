@@ -18,18 +18,28 @@
 #include "device/tensor.h"
 #include "kernels/epilogue.h"
 #include "kernels/expert_args.h"
+#include "kernels/quantize_args.h"
 #include "spec/facts/op_shapes.h"
 
 namespace trireme::kernels {
 
 // value = alpha op(a) op(b) + beta d;  d = epilogue(value), which is value itself by default.
+//
+// 8-bit operands come as codes and scales (quantize_args.h): op(a) is not transposed and op(b) is,
+// so that both run along k. Shapes of scales: tensor and tensor, or row_128 for a and row_128 or
+// block_128 for b. Their product sums 128 codes at a time in what the hardware has, and these sums,
+// multiplied by both scales, in fp32; with `fast_sums` all codes may be summed in what the hardware
+// has. BiasGradient sums the values of a.
 struct GemmArgs {
   ConstTensor a, b;  // op(a) [m, k], op(b) [k, n]
   Tensor d;          // [m, n]; must not overlap a or b
   bool trans_a = false, trans_b = false;
   float alpha = 1;
-  float beta = 0;                          // with 0, d is not read (it may hold NaN)
-  ConstTensor scale_a = {}, scale_b = {};  // fp8 only, optional
+  float beta = 0;  // with 0, d is not read (it may hold NaN)
+  // Present exactly if a and b are 8-bit floats; d is bf16 or f32 then.
+  ConstTensor scale_a = {}, scale_b = {};
+  ScaleShape shape_a = ScaleShape::tensor, shape_b = ScaleShape::tensor;
+  bool fast_sums = false;
   Epilogue epilogue = {};
 };
 
@@ -74,6 +84,7 @@ struct NormForwardArgs {
   ConstTensor bias = {};  // optional [D], layer only
   Tensor y;               // [T, D]
   Tensor stats;           // [T, norm_stats(kind)] f32
+  Tensor amax = {};       // optional [1] f32: raised by the magnitudes of y as stored
 };
 
 // dx = d(norm)/dx applied to dy, + dresidual.  dweight += sum over t of dy * xhat;  dbias += sum
@@ -90,6 +101,7 @@ struct NormBackwardArgs {
   ConstTensor bias = {};       // optional [D], layer only; for y
   Tensor y = {};               // optional [T, D], type of x; overlaps no other tensor
   Tensor partials;             // scratch of spec::norm_backward_partials()
+  Tensor amax = {};            // optional [1] f32: raised by the magnitudes of dx as stored
 };
 
 // Rotary position embedding in half-split form, over q and k heads at once, after an optional RMS
@@ -253,6 +265,7 @@ struct AttentionCachedArgs {
 struct SwigluForwardArgs {
   ConstTensor gate_up;  // [T, 2 F]
   Tensor y;             // [T, F]
+  Tensor amax = {};     // optional [1] f32: raised by the magnitudes of y as stored
 };
 struct SwigluBackwardArgs {
   ConstTensor gate_up;  // [T, 2 F]
@@ -261,12 +274,14 @@ struct SwigluBackwardArgs {
   // Optional [T, F]: silu(gate) * up recomputed, with the bits of swiglu_forward. Overlaps no other
   // tensor.
   Tensor y = {};
+  Tensor amax = {};  // optional [1] f32: raised by the magnitudes of dgate_up as stored
 };
 
 // y = gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the form GPT-2 was trained with.
 struct GeluForwardArgs {
-  ConstTensor x;  // [T, F]
-  Tensor y;       // [T, F]
+  ConstTensor x;     // [T, F]
+  Tensor y;          // [T, F]
+  Tensor amax = {};  // optional [1] f32: raised by the magnitudes of y as stored
 };
 
 // y = x limited to [-limit, limit]; or with dy its gradient, y = dy where |x| <= limit and 0

@@ -59,5 +59,10 @@ spec::OpCost cost_of(const GroupedSwigluArgs&);
 spec::OpCost cost_of(const GroupedBackwardInputArgs&);
 spec::OpCost cost_of(const GroupedSwigluBackwardArgs&);
 spec::OpCost cost_of(const GroupedBackwardWeightArgs&);
+spec::OpCost cost_of(const AmaxArgs&);
+spec::OpCost cost_of(const QuantizeArgs&);
+spec::OpCost cost_of(const WeightAmaxArgs&);
+spec::OpCost cost_of(const WeightQuantizeArgs&);
+spec::OpCost cost_of(const TransposeArgs&);
 
 }  // namespace trireme::kernels

@@ -131,15 +131,37 @@ struct EpilogueCheck {
   }
 };
 
+// The operands of a product in 8 bits.
+void check_codes(const GemmArgs& a) {
+  const char* op = "gemm";
+  TRIREME_CHECK(base::is_float8(a.b.dtype), "gemm: a is {}, b is {}", base::name_of(a.a.dtype),
+                base::name_of(a.b.dtype));
+  TRIREME_CHECK(a.a.dtype != DType::f8e5m2 || a.b.dtype != DType::f8e5m2,
+                "gemm: both operands are f8e5m2");
+  TRIREME_CHECK(!a.trans_a && a.trans_b, "gemm: 8-bit operands must run along k");
+  const bool is_tensor = a.shape_a == ScaleShape::tensor && a.shape_b == ScaleShape::tensor;
+  const bool is_block = a.shape_a == ScaleShape::row_128 && a.shape_b != ScaleShape::tensor;
+  TRIREME_CHECK(is_tensor || is_block, "gemm: shapes of scales {} and {}",
+                static_cast<int>(a.shape_a), static_cast<int>(a.shape_b));
+  has(op, "scale_a", a.scale_a, spec::scale_spec(a.shape_a, a.a.rows(), a.a.cols()).shape,
+      DType::f32);
+  has(op, "scale_b", a.scale_b, spec::scale_spec(a.shape_b, a.b.rows(), a.b.cols()).shape,
+      DType::f32);
+}
+
 void check(const GemmArgs& a) {
   const char* op = "gemm";
   const int64_t m = a.trans_a ? a.a.cols() : a.a.rows(), k = a.trans_a ? a.a.rows() : a.a.cols();
   const int64_t n = a.trans_b ? a.b.rows() : a.b.cols();
-  is_real(op, "a", a.a);
-  is_real(op, "b", a.b);
+  if (base::is_float8(a.a.dtype)) {
+    check_codes(a);
+  } else {
+    is_real(op, "a", a.a);
+    is_real(op, "b", a.b);
+    TRIREME_CHECK(!a.scale_a && !a.scale_b, "gemm: scales come with 8-bit operands, a is {}",
+                  base::name_of(a.a.dtype));
+  }
   is_real(op, "d", a.d);
-  TRIREME_CHECK(!a.scale_a && !a.scale_b, "gemm: scales come with fp8 operands, a is {}",
-                base::name_of(a.a.dtype));
   TRIREME_CHECK(k == (a.trans_b ? a.b.cols() : a.b.rows()), "gemm: a {}{}, b {}{}",
                 a.a.shape.to_string(), a.trans_a ? "^T" : "", a.b.shape.to_string(),
                 a.trans_b ? "^T" : "");

@@ -69,6 +69,11 @@ void grouped_swiglu(Stream&, const GroupedSwigluArgs&);
 void grouped_backward_input(Stream&, const GroupedBackwardInputArgs&);
 void grouped_swiglu_backward(Stream&, const GroupedSwigluBackwardArgs&);
 void grouped_backward_weight(Stream&, const GroupedBackwardWeightArgs&);
+void amax(Stream&, const AmaxArgs&);
+void quantize(Stream&, const QuantizeArgs&);
+void weight_amax(Stream&, const WeightAmaxArgs&);
+void weight_quantize(Stream&, const WeightQuantizeArgs&);
+void transpose(Stream&, const TransposeArgs&);
 
 // Two ops in turn, where the input of the second is gemm.d, so that back ends can fuse them. The
 // backward need not write gemm.d: the caller must not read it.

@@ -63,6 +63,11 @@ struct Kernels {
   void (*grouped_backward_input)(Stream&, const GroupedBackwardInputArgs&);
   void (*grouped_swiglu_backward)(Stream&, const GroupedSwigluBackwardArgs&);
   void (*grouped_backward_weight)(Stream&, const GroupedBackwardWeightArgs&);
+  void (*amax)(Stream&, const AmaxArgs&);
+  void (*quantize)(Stream&, const QuantizeArgs&);
+  void (*weight_amax)(Stream&, const WeightAmaxArgs&);
+  void (*weight_quantize)(Stream&, const WeightQuantizeArgs&);
+  void (*transpose)(Stream&, const TransposeArgs&);
 
   // Optional fused ops: the gemm, then the op whose input is gemm.d. Null if the back end has none.
   // They return false and queue nothing if they do not support the arguments. Results of the second

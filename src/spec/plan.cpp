@@ -136,8 +136,7 @@ Plan unscheduled_plan(const ModelSpec& model, const Workload& work, const Layout
   plan.keeps_losses = work.keeps_losses;
   plan.mesh = mesh_of(model, l);
   plan.zero = residency_of(l);
-  plan.recipe = recipe_of(l.precision);
-  plan.recipe.grad = l.grad_dtype;
+  plan.recipe = recipe_of(l);
   plan.optimizer = {l.optimizer, l.master_dtype};
   plan.recompute = recompute_by_layer(model, l);
   plan.head_chunk_rows = l.head_chunk_rows != 0
@@ -202,9 +201,7 @@ void check_plan(const ModelSpec& model, const Plan& plan) {
   demand(!is_legal || settled.layout == plan.layout, "plan: its layout has fields without a value");
   demand(plan.mesh == mesh_of(model, plan.layout), "plan: its mesh is not that of its layout");
   demand(plan.zero == residency_of(plan.layout), "plan: its shards are not those of its layout");
-  Recipe recipe = plan.recipe;
-  recipe.grad = plan.layout.grad_dtype;
-  demand(plan.recipe == recipe && plan.recipe.name == name_of(plan.layout.precision) &&
+  demand(plan.layout.precision != Precision::fp4 && plan.recipe == recipe_of(plan.layout) &&
              plan.optimizer.master == plan.layout.master_dtype,
          "plan: its number formats are not those of its layout");
   demand(plan.optimizer.kind == plan.layout.optimizer,

@@ -58,6 +58,11 @@ const Kernels& cuda_kernels() {
       .grouped_backward_input = cuda::grouped_backward_input,
       .grouped_swiglu_backward = cuda::grouped_swiglu_backward,
       .grouped_backward_weight = cuda::grouped_backward_weight,
+      .amax = cuda::amax,
+      .quantize = cuda::quantize,
+      .weight_amax = cuda::weight_amax,
+      .weight_quantize = cuda::weight_quantize,
+      .transpose = cuda::transpose,
       .gemm_swiglu_forward = cuda::gemm_swiglu_forward,
       .gemm_swiglu_backward = cuda::gemm_swiglu_backward,
   };

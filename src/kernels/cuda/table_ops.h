@@ -61,6 +61,11 @@ void grouped_swiglu(Stream&, const GroupedSwigluArgs&);
 void grouped_backward_input(Stream&, const GroupedBackwardInputArgs&);
 void grouped_swiglu_backward(Stream&, const GroupedSwigluBackwardArgs&);
 void grouped_backward_weight(Stream&, const GroupedBackwardWeightArgs&);
+void amax(Stream&, const AmaxArgs&);
+void quantize(Stream&, const QuantizeArgs&);
+void weight_amax(Stream&, const WeightAmaxArgs&);
+void weight_quantize(Stream&, const WeightQuantizeArgs&);
+void transpose(Stream&, const TransposeArgs&);
 bool gemm_swiglu_forward(Stream&, const GemmArgs&, const SwigluForwardArgs&);
 bool gemm_swiglu_backward(Stream&, const GemmArgs&, const SwigluBackwardArgs&);
 

@@ -65,6 +65,11 @@ const Kernels& null_kernels() {
       .grouped_backward_input = nothing,
       .grouped_swiglu_backward = nothing,
       .grouped_backward_weight = nothing,
+      .amax = nothing,
+      .quantize = nothing,
+      .weight_amax = nothing,
+      .weight_quantize = nothing,
+      .transpose = nothing,
   };
   return table;
 }

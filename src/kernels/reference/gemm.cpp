@@ -27,6 +27,22 @@ Matrix product(const Matrix& a, const Matrix& b) {
   return d;
 }
 
+// The values of an operand: codes times their scales, if it has scales.
+Matrix scaled(const ConstTensor& operand, const ConstTensor& scale, ScaleShape shape) {
+  Matrix values = read(operand);
+  if (!scale) return values;
+  const Matrix scales = read(scale);
+  const auto scale_at = [&](int64_t r, int64_t c) {
+    const int64_t block = c / spec::scale_block;
+    if (shape == ScaleShape::tensor) return scales(0);
+    return shape == ScaleShape::row_128 ? scales(block, r) : scales(r / spec::scale_block, block);
+  };
+  for (int64_t r = 0; r < values.rows; ++r) {
+    for (int64_t c = 0; c < values.cols; ++c) values(r, c) *= scale_at(r, c);
+  }
+  return values;
+}
+
 template <typename Function>
 void for_each(Matrix& x, const Function& function) {
   for (int64_t m = 0; m < x.rows; ++m) {
@@ -96,7 +112,8 @@ void finish(const GemmArgs& args, Matrix value, const ScaleBy& e) {
 }
 
 void finish(const GemmArgs& args, const Matrix& value, const BiasGradient& e) {
-  const Matrix a = args.trans_a ? transposed(read(args.a)) : read(args.a);
+  const Matrix stored = scaled(args.a, args.scale_a, args.shape_a);
+  const Matrix a = args.trans_a ? transposed(stored) : stored;
   Matrix sum = read(e.sum);
   for (int64_t m = 0; m < a.rows; ++m) {
     for (int64_t k = 0; k < a.cols; ++k) sum(m) += a(m, k);
@@ -106,9 +123,10 @@ void finish(const GemmArgs& args, const Matrix& value, const BiasGradient& e) {
 }
 
 void run(const GemmArgs& args) {
-  TRIREME_CHECK(!args.scale_a && !args.scale_b, "gemm: the reference does not support fp8 scales");
-  const Matrix a = args.trans_a ? transposed(read(args.a)) : read(args.a);
-  const Matrix b = args.trans_b ? transposed(read(args.b)) : read(args.b);
+  const Matrix stored_a = scaled(args.a, args.scale_a, args.shape_a);
+  const Matrix stored_b = scaled(args.b, args.scale_b, args.shape_b);
+  const Matrix a = args.trans_a ? transposed(stored_a) : stored_a;
+  const Matrix b = args.trans_b ? transposed(stored_b) : stored_b;
   const Matrix old = args.beta != 0 ? read(args.d) : Matrix();
   Matrix value = product(a, b);
   for_each(value, [&](double& v, int64_t m, int64_t n) {

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/check.h"
+#include "base/float8.h"
 #include "base/split_float.h"
 
 namespace trireme::kernels::reference {
@@ -27,6 +28,14 @@ Matrix read(const ConstTensor& tensor) {
           break;
         case DType::f64:
           values(r, c) = reinterpret_cast<const double*>(tensor.data)[at];
+          break;
+        case DType::f8e4m3:
+          values(r, c) = static_cast<double>(
+              static_cast<float>(reinterpret_cast<const base::E4m3*>(tensor.data)[at]));
+          break;
+        case DType::f8e5m2:
+          values(r, c) = static_cast<double>(
+              static_cast<float>(reinterpret_cast<const base::E5m2*>(tensor.data)[at]));
           break;
         default:
           TRIREME_CHECK(false, "the reference does not read {}", name_of(tensor.dtype));

@@ -59,6 +59,11 @@ const Kernels& reference_kernels() {
       .grouped_backward_input = reference::grouped_backward_input,
       .grouped_swiglu_backward = reference::grouped_swiglu_backward,
       .grouped_backward_weight = reference::grouped_backward_weight,
+      .amax = reference::amax,
+      .quantize = reference::quantize,
+      .weight_amax = reference::weight_amax,
+      .weight_quantize = reference::weight_quantize,
+      .transpose = reference::transpose,
   };
   return table;
 }

@@ -8,7 +8,7 @@
 namespace trireme::spec {
 
 std::string_view name_of(OpKind kind) {
-  constexpr std::array<std::string_view, 52> names = {"gemm",
+  constexpr std::array<std::string_view, 57> names = {"gemm",
                                                       "embedding_forward",
                                                       "embedding_backward",
                                                       "norm_forward",
@@ -59,7 +59,12 @@ std::string_view name_of(OpKind kind) {
                                                       "grouped_swiglu",
                                                       "grouped_backward_input",
                                                       "grouped_swiglu_backward",
-                                                      "grouped_backward_weight"};
+                                                      "grouped_backward_weight",
+                                                      "amax",
+                                                      "quantize",
+                                                      "weight_amax",
+                                                      "weight_quantize",
+                                                      "transpose"};
   const auto index = static_cast<size_t>(kind);
   TRIREME_CHECK(index < names.size(), "op kind {}", index);
   return names[index];

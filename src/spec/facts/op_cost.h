@@ -69,6 +69,11 @@ enum class OpKind : uint8_t {
   grouped_backward_input,
   grouped_swiglu_backward,
   grouped_backward_weight,
+  amax,
+  quantize,
+  weight_amax,
+  weight_quantize,
+  transpose,
 };
 
 enum class GemmLayout : uint8_t { none, nn, nt, tn, tt };  // of a GEMM: is a, is b transposed

@@ -98,6 +98,16 @@ std::optional<ExpertSizes> expert_sizes(const Layout& l) {
   return ExpertSizes{static_cast<int>(l.dp_replicate / (experts / inner)), 1};
 }
 
+Recipe recipe_of(const Layout& l) {
+  Recipe recipe = recipe_of(l.precision);
+  recipe.grad = l.grad_dtype;
+  if (!recipe.fp8) return recipe;
+  recipe.first_blocks = l.bf16_first;
+  recipe.last_blocks = l.bf16_last;
+  recipe.other_blocks = l.bf16_blocks;
+  return recipe;
+}
+
 int64_t Layout::global_batch() const {
   int64_t sequences = 0;
   if (__builtin_mul_overflow(micro_batch, int64_t{accumulation} * logical_dp, &sequences)) {

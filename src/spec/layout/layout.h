@@ -104,6 +104,10 @@ struct Layout {
   // block and under any policy; 0: all rows, without tiles. With sequence_parallel at least tp.
   int64_t ffn_rows = 0;
   Precision precision = Precision::bf16;
+  // Blocks that stay in bf16 under a recipe of fp8: so many at both ends of the model, and these, in
+  // ascending order. Other recipes ignore them.
+  int bf16_first = 1, bf16_last = 1;
+  std::vector<int> bf16_blocks;
   base::DType grad_dtype = base::DType::f32;  // of accumulated gradients
   OptimizerKind optimizer = OptimizerKind::adamw;
   base::DType master_dtype = base::DType::f32;  // as OptimizerTypes::master
@@ -133,6 +137,9 @@ struct Layout {
   bool shards_params() const { return zero_stage >= 3; }
   bool keeps_params() const { return shards_params() && reshard == Reshard::never; }
 };
+
+// Returns the number formats of a layout. REQUIRES: not fp4.
+Recipe recipe_of(const Layout&);
 
 // Is every degree either open (-1), or at least 1 and so small that the product of all fits?
 bool degrees_are_in_range(const Layout&);

@@ -74,6 +74,12 @@ std::string family_of(const spec::OpCost& cost) {
     case OpKind::grouped_swiglu_backward:
     case OpKind::grouped_backward_weight:
       return "experts";
+    case OpKind::amax:
+    case OpKind::quantize:
+    case OpKind::transpose:
+    case OpKind::weight_amax:
+    case OpKind::weight_quantize:
+      return "quantise";
     case OpKind::fill:
     case OpKind::copy:
     case OpKind::accumulate:
