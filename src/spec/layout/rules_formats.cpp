@@ -34,11 +34,11 @@ std::vector<Rule> format_rules() {
        .keys = {precision},
        .holds =
            [](const RuleCase& c) {
-             return c.l.precision == Precision::fp32 || c.l.precision == Precision::bf16;
+             return c.l.precision != Precision::fp4;
            },
        .message =
            [](const RuleCase& c) {
-             return fmt::format("{} = {}: not in the engine yet; nearest: bf16", c.name(precision),
+             return fmt::format("{} = {}: not in the engine yet; nearest: fp8-block", c.name(precision),
                                 name_of(c.l.precision));
            }},
       {.id = "grad_dtype.kind",
