@@ -107,6 +107,12 @@ void quantize_rows(const Job& job) {
   }
 }
 
+// The rows of x below `end`, if it is present.
+ConstTensor used_rows(const ConstTensor& x, const ConstTensor& end) {
+  if (!end) return x;
+  return x.slice_rows(0, read_index(end, 0));
+}
+
 QuantizeCounts* counts_of(const Tensor& t) { return reinterpret_cast<QuantizeCounts*>(t.data); }
 
 // Returns the index of an element's scale among those of all matrices.
@@ -123,14 +129,14 @@ int64_t scale_index(const Args& a, int64_t element) {
 
 void amax(Stream& stream, const AmaxArgs& args) {
   run_on(stream, [args] {
-    const Matrix x = read(args.x);
+    const Matrix x = read(used_rows(args.x, args.end));
     for (const double value : x.values) raise(floats(args.amax)[0], static_cast<float>(value));
   });
 }
 
 void quantize(Stream& stream, const QuantizeArgs& args) {
   run_on(stream, [args] {
-    const Matrix x = read(args.x);
+    const Matrix x = read(used_rows(args.x, args.end));
     const float amax = args.amax ? floats(args.amax)[0] : 0.0F;
     if (args.counts) {
       uint32_t& bits = counts_of(args.counts)->amax_bits;
