@@ -2,11 +2,14 @@
 #include "kernels/cpu/experts/tile_product.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/check.h"
+#include "base/float8.h"
 #include "base/shape.h"
 #include "kernels/cpu/experts/cell_product.h"
 #include "kernels/cpu/run.h"
+#include "spec/recipe.h"
 
 namespace trireme::kernels::cpu {
 namespace {
@@ -49,12 +52,50 @@ void pack_panel(const T* data, int64_t stride, bool lines_are_rows, const Lines&
   }
 }
 
+template <typename Code>
+std::array<float, 256> values_of_codes() {
+  std::array<float, 256> values{};
+  for (size_t i = 0; i < values.size(); ++i) {
+    Code code;
+    code.bits = static_cast<uint8_t>(i);
+    values[i] = static_cast<float>(code);
+  }
+  return values;
+}
+
+const std::array<float, 256>& values_of_codes(base::DType dtype) {
+  static const std::array<float, 256> e4m3 = values_of_codes<base::E4m3>();
+  static const std::array<float, 256> e5m2 = values_of_codes<base::E5m2>();
+  return dtype == base::DType::f8e4m3 ? e4m3 : e5m2;
+}
+
+// The same for codes, whose lines are rows: to[k, i] = code * scale.
+void pack_codes(const MatrixView& m, const Lines& l, int64_t width, float* to) {
+  const std::array<float, 256>& values = values_of_codes(m.dtype);
+  if (l.lines < width) std::fill_n(to, width * l.depth, 0.0F);
+  for (int64_t i = 0; i < l.lines; ++i) {
+    const int64_t row = l.first + i;
+    const auto* from = reinterpret_cast<const uint8_t*>(m.data) + row * m.stride;
+    const float* scales = m.scale.data + row / m.scale.rows_together * m.scale.row_stride;
+    for (int64_t k = l.k0; k < l.k0 + l.depth;) {
+      const int64_t block = k / spec::scale_block;
+      const int64_t end = std::min(l.k0 + l.depth, (block + 1) * spec::scale_block);
+      const float scale = scales[block * m.scale.block_stride];
+      for (; k < end; ++k) to[(k - l.k0) * width + i] = values[from[k]] * scale;
+    }
+  }
+}
+
 // Panels of `width` lines, one after the other.
 template <int64_t width>
 void pack(const MatrixView& m, bool lines_are_rows, const Lines& all, float* to) {
   for (int64_t done = 0; done < all.lines; done += width, to += width * all.depth) {
     const Lines panel = {all.first + done, std::min(width, all.lines - done), all.k0, all.depth};
-    if (m.dtype == base::DType::f32) {
+    if (base::is_float8(m.dtype)) {
+      TRIREME_CHECK(lines_are_rows && m.scale.data != nullptr,
+                    "codes of a product must run along its inner index and have scales");
+      pack_codes(m, panel, width, to);
+    } else if (m.dtype == base::DType::f32) {
       pack_panel<width>(reinterpret_cast<const float*>(m.data), m.stride, lines_are_rows, panel,
                         to);
     } else {
