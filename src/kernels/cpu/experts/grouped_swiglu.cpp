@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // gate | up = x[r] weight[g]^T, act = row_weight silu(gate) up, and its backward. All three ops
 // compute act by the same function from the stored gate and up.
-#include <algorithm>
-#include <atomic>
-#include <bit>
-
+#include "kernels/cpu/amax.h"
 #include "kernels/cpu/experts/groups.h"
 #include "kernels/cpu/segment.h"
 #include "kernels/cpu/table_ops.h"
@@ -26,21 +23,6 @@ float row_weight_at(const ConstTensor& row_weight, int64_t row) {
   return *floats_at(row_weight, row);
 }
 
-// Raises amax by the magnitudes of a segment as stored. A maximum has no order.
-void raise_amax(const Tensor& amax, const Tensor& stored, const Segment& s) {
-  if (!amax) return;
-  SegmentBuffer buffer;
-  const float* values = values_of(stored, s, buffer);
-  uint32_t largest = 0;
-  for (int64_t i = 0; i < s.count; ++i) {
-    largest = std::max(largest, std::bit_cast<uint32_t>(values[i]) & 0x7fffffffU);
-  }
-  const std::atomic_ref<uint32_t> bits(*reinterpret_cast<uint32_t*>(amax.data));
-  uint32_t seen = bits.load(std::memory_order_relaxed);
-  while (seen < largest && !bits.compare_exchange_weak(seen, largest, std::memory_order_relaxed)) {
-  }
-}
-
 // act of a segment, from gate and up as they are stored.
 void activate(const ConstTensor& gate_up, const ConstTensor& row_weight, const Segment& s,
               const Tensor& act, const Tensor& amax) {
@@ -50,7 +32,7 @@ void activate(const ConstTensor& gate_up, const ConstTensor& row_weight, const S
   float* y = place_for(act, s, results);
   weighted_swiglu(gate, up, row_weight_at(row_weight, s.row), y, s.count);
   store(act, s, y);
-  raise_amax(amax, act, s);
+  raise_by(amax, act, s);
 }
 
 void forward_groups(base::ThreadPool& pool, const GroupedSwigluForwardArgs& args) {
@@ -93,8 +75,8 @@ void forward_groups(base::ThreadPool& pool, const GroupedSwigluForwardArgs& args
   }
   store(args.dgate_up, s, dgate);
   store(args.dgate_up, up_segment, dup);
-  raise_amax(args.amax, args.dgate_up, s);
-  raise_amax(args.amax, args.dgate_up, up_segment);
+  raise_by(args.amax, args.dgate_up, s);
+  raise_by(args.amax, args.dgate_up, up_segment);
   return sum;
 }
 

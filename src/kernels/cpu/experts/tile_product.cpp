@@ -2,14 +2,12 @@
 #include "kernels/cpu/experts/tile_product.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/check.h"
-#include "base/float8.h"
 #include "base/shape.h"
+#include "kernels/cpu/codes.h"
 #include "kernels/cpu/experts/cell_product.h"
 #include "kernels/cpu/run.h"
-#include "spec/recipe.h"
 
 namespace trireme::kernels::cpu {
 namespace {
@@ -52,26 +50,8 @@ void pack_panel(const T* data, int64_t stride, bool lines_are_rows, const Lines&
   }
 }
 
-template <typename Code>
-std::array<float, 256> values_of_codes() {
-  std::array<float, 256> values{};
-  for (size_t i = 0; i < values.size(); ++i) {
-    Code code;
-    code.bits = static_cast<uint8_t>(i);
-    values[i] = static_cast<float>(code);
-  }
-  return values;
-}
-
-const std::array<float, 256>& values_of_codes(base::DType dtype) {
-  static const std::array<float, 256> e4m3 = values_of_codes<base::E4m3>();
-  static const std::array<float, 256> e5m2 = values_of_codes<base::E5m2>();
-  return dtype == base::DType::f8e4m3 ? e4m3 : e5m2;
-}
-
 // The same for codes, whose lines are rows: to[k, i] = code * scale.
 void pack_codes(const MatrixView& m, const Lines& l, int64_t width, float* to) {
-  const std::array<float, 256>& values = values_of_codes(m.dtype);
   if (l.lines < width) std::fill_n(to, width * l.depth, 0.0F);
   for (int64_t i = 0; i < l.lines; ++i) {
     const int64_t row = l.first + i;
@@ -79,9 +59,16 @@ void pack_codes(const MatrixView& m, const Lines& l, int64_t width, float* to) {
     const float* scales = m.scale.data + row / m.scale.rows_together * m.scale.row_stride;
     for (int64_t k = l.k0; k < l.k0 + l.depth;) {
       const int64_t block = k / spec::scale_block;
-      const int64_t end = std::min(l.k0 + l.depth, (block + 1) * spec::scale_block);
+      const int64_t count = std::min(l.k0 + l.depth, (block + 1) * spec::scale_block) - k;
       const float scale = scales[block * m.scale.block_stride];
-      for (; k < end; ++k) to[(k - l.k0) * width + i] = values[from[k]] * scale;
+      float values[spec::scale_block];
+      if (m.dtype == base::DType::f8e4m3) {
+        decode<base::E4m3>(from + k, count, scale, values);
+      } else {
+        decode<base::E5m2>(from + k, count, scale, values);
+      }
+      for (int64_t j = 0; j < count; ++j) to[(k - l.k0 + j) * width + i] = values[j];
+      k += count;
     }
   }
 }
