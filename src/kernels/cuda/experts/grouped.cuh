@@ -71,8 +71,9 @@ struct GroupList {
 // numbers. Large groups of weight gradients come first, so that no block begins a long sum when the
 // others end.
 template <Fusion fusion>
-__device__ GroupList list_groups(const GroupedProduct& p, int32_t* memory) {
-  if (p.groups > max_shared_groups) return {p.starts, nullptr};
+__device__ GroupList list_groups(const GroupedProduct& p, int32_t* memory,
+                                 int max_groups = max_shared_groups) {
+  if (p.groups > max_groups) return {p.starts, nullptr};
   const int first = static_cast<int>(threadIdx.x);
   for (int i = first; i <= p.groups; i += threads) memory[i] = p.starts[i];
   if (!is_weight_grad(fusion) || p.groups > max_sorted_groups) return {memory, nullptr};
@@ -173,6 +174,11 @@ class GradientTiles {
   uint32_t rank_;
   int at_;
   int number_ = 0;  // of the group in the order
+};
+
+// Registers of threads that multiply, and of the others.
+struct Registers {
+  int multiplying, others;
 };
 
 template <Fusion fusion>
