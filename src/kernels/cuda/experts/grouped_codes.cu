@@ -62,6 +62,46 @@ bool launch_gradient(CudaStream& stream, const CodesProduct& p, DType format, bo
   launch_codes<fusion, Sums::rows, CodeFormat::e4m3, promoted>(stream, p, clusters);
   return true;
 }
+bool launch_gradient(CudaStream& stream, const CodesProduct& p, DType format, DType result,
+                     bool has_rows, int clusters) {
+  if (result == DType::bf16) {
+    return launch_gradient<Fusion::weight_grad_bf16, promoted_rows>(stream, p, format, has_rows,
+                                                                    clusters);
+  }
+  return launch_gradient<Fusion::weight_grad, promoted_gradients>(stream, p, format, has_rows,
+                                                                  clusters);
+}
+
+// Returns whether d = a b^T, summed along the columns of both, is supported.
+bool is_gradient(const ConstTensor& a, const ConstTensor& b, const GroupedScales& scales,
+                 const Tensor& d) {
+  const bool is_real = d.dtype == DType::bf16 || d.dtype == DType::f32;
+  // Rows of scales are copied 16 bytes at a time.
+  const bool has_aligned_scales =
+      scales.shape_b != ScaleShape::row_128 ||
+      (scales.b.row_stride % 4 == 0 && reinterpret_cast<uintptr_t>(scales.b.data) % 16 == 0);
+  return are_codes(a, b) && is_real && is_aligned_matrix(d) && has_aligned_scales && a.cols() > 0;
+}
+
+CodesProduct gradient_of(const TensorMaps& maps, const ConstTensor& a, const ConstTensor& b,
+                         const Tensor& d) {
+  CodesProduct p = {};
+  p.a = maps.matrix(a, fused::codes_box);
+  p.b = maps.matrices(b, fused::codes_box);
+  p.m = static_cast<int>(a.rows());
+  p.n = static_cast<int>(b.rows());
+  p.clusters_m = static_cast<int>(ceil_div(p.m, fused::tile_m * fused::blocks_of_cluster));
+  p.tiles_n = static_cast<int>(ceil_div(p.n, fused::tile_n));
+  p.tiles = p.clusters_m * p.tiles_n;
+  p.rows_together = 8;  // about as many as columns: both operands are read
+  p.end_row = static_cast<int>(a.cols());
+  if (d.dtype == DType::bf16) {
+    p.d = data<bf16>(d);
+  } else {
+    p.results = maps.matrices(d, fused::gradient_box);
+  }
+  return p;
+}
 
 }  // namespace
 
@@ -108,41 +148,32 @@ bool GroupedCodes::forward(CudaStream& stream, const GroupedForwardArgs& args) c
 
 bool GroupedCodes::backward_weight(CudaStream& stream,
                                    const GroupedBackwardWeightArgs& args) const {
-  const GroupedScales& scales = args.scales;
-  const bool has_rows = scales.shape_b == ScaleShape::row_128;
-  // Rows of scales are copied 16 bytes at a time.
-  const bool has_aligned_scales =
-      !has_rows ||
-      (scales.b.row_stride % 4 == 0 && reinterpret_cast<uintptr_t>(scales.b.data) % 16 == 0);
-  if (clusters_ == 0 || !are_codes(args.dy, args.x) || !is_aligned_matrix(args.dweight) ||
-      !has_aligned_scales || args.dy.cols() == 0) {
-    return false;
-  }
-  const int64_t n = args.dy.rows(), width = args.x.rows();
-  CodesProduct p = {};
-  p.a = maps_.matrix(args.dy, fused::codes_box);
-  p.b = maps_.matrices(args.x, fused::codes_box);
-  p.m = static_cast<int>(n);
-  p.n = static_cast<int>(width);
-  p.clusters_m = static_cast<int>(ceil_div(n, fused::tile_m * fused::blocks_of_cluster));
-  p.tiles_n = static_cast<int>(ceil_div(width, fused::tile_n));
-  p.tiles = p.clusters_m * p.tiles_n;
-  p.rows_together = 8;  // about as many as columns: both operands are read
+  if (clusters_ == 0 || !is_gradient(args.dy, args.x, args.scales, args.dweight)) return false;
+  CodesProduct p = gradient_of(maps_, args.dy, args.x, args.dweight);
   p.starts = data<int32_t>(args.starts);
   p.groups = static_cast<int>(args.dweight.shape[0]);
-  p.end_row = static_cast<int>(args.dy.cols());
-  p.d_stride = width;
+  p.d_stride = args.x.rows();
   p.d_group_stride = args.dweight.row_stride;
   p.adds = args.adds;
-  set_scales(p, scales);
-  if (args.dweight.dtype == DType::bf16) {
-    p.d = data<bf16>(args.dweight);
-    return launch_gradient<Fusion::weight_grad_bf16, promoted_rows>(stream, p, args.dy.dtype,
-                                                                    has_rows, clusters_);
+  set_scales(p, args.scales);
+  return launch_gradient(stream, p, args.dy.dtype, args.dweight.dtype,
+                         args.scales.shape_b == ScaleShape::row_128, clusters_);
+}
+
+bool GroupedCodes::multiply_rows(CudaStream& stream, const GemmArgs& gemm) const {
+  const GroupedScales scales = {gemm.scale_a, gemm.scale_b, gemm.shape_a, gemm.shape_b, false};
+  const bool has_rows =
+      scales.shape_a == ScaleShape::row_128 && scales.shape_b == ScaleShape::row_128;
+  if (clusters_ == 0 || !has_rows || gemm.alpha != 1 || (gemm.beta != 0 && gemm.beta != 1) ||
+      gemm.a.cols() % spec::scale_block != 0 || !is_gradient(gemm.a, gemm.b, scales, gemm.d)) {
+    return false;
   }
-  p.results = maps_.matrices(args.dweight, fused::gradient_box);
-  return launch_gradient<Fusion::weight_grad, promoted_gradients>(stream, p, args.dy.dtype,
-                                                                  has_rows, clusters_);
+  CodesProduct p = gradient_of(maps_, gemm.a, gemm.b, gemm.d);
+  p.groups = 1;
+  p.d_stride = gemm.d.row_stride;
+  p.adds = gemm.beta == 1;
+  set_scales(p, scales);
+  return launch_gradient(stream, p, gemm.a.dtype, gemm.d.dtype, true, clusters_);
 }
 
 }  // namespace trireme::kernels::cuda

@@ -19,6 +19,9 @@ class GroupedCodes {
   // transposed weights.
   bool forward(device::CudaStream&, const GroupedForwardArgs&) const;
   bool backward_weight(device::CudaStream&, const GroupedBackwardWeightArgs&) const;
+  // value = a b^T + beta d of one matrix, whose scales are row_128 for both operands, without the
+  // epilogue: what the library is slow at.
+  bool multiply_rows(device::CudaStream&, const GemmArgs&) const;
 
  private:
   TensorMaps maps_;
