@@ -27,6 +27,11 @@ struct TileScales {
   }
 };
 
+// The rows of x below `end`, if it is present.
+ConstTensor used_rows(const ConstTensor& x, const ConstTensor& end) {
+  return end ? x.slice_rows(0, index_at(end, 0)) : x;
+}
+
 // Part of x as fp32.
 struct Tile {
   int64_t r0, c0, rows, cols;
@@ -146,11 +151,12 @@ void convert_all(base::ThreadPool& pool, const QuantizeArgs& args) {
       if (args.columns) *floats_at(args.columns_scale, 0) = scale;
     });
   }
-  const int64_t tiles_along = divide_up(args.x.cols(), side);
-  const int64_t tiles = divide_up(args.x.rows(), side) * tiles_along;
+  const ConstTensor x = used_rows(args.x, args.end);
+  const int64_t tiles_along = divide_up(x.cols(), side);
+  const int64_t tiles = divide_up(x.rows(), side) * tiles_along;
   std::vector<QuantizeCounts> parts(static_cast<size_t>(args.measures ? tiles : 0));
   pool.for_each(tiles, [&](int64_t task) {
-    const Tile tile(args.x, task / tiles_along * side, task % tiles_along * side);
+    const Tile tile(x, task / tiles_along * side, task % tiles_along * side);
     if (reads_amax) raise(counts_of(args.counts).amax_bits, amax_of(tile));
     QuantizeCounts* counts = args.measures ? &parts[static_cast<size_t>(task)] : nullptr;
     with_format(format, [&]<typename Float8>(Float8) { convert_tile<Float8>(args, tile, counts); });
@@ -159,8 +165,8 @@ void convert_all(base::ThreadPool& pool, const QuantizeArgs& args) {
 }
 
 void raise_by_all(base::ThreadPool& pool, const AmaxArgs& args) {
-  for_each_segment(pool, common_extent(args.x, args.x),
-                   [&](const Segment& s) { raise_by(args.amax, args.x, s); });
+  const ConstTensor x = used_rows(args.x, args.end);
+  for_each_segment(pool, common_extent(x, x), [&](const Segment& s) { raise_by(args.amax, x, s); });
 }
 
 }  // namespace
