@@ -29,7 +29,8 @@ struct TileScales {
 
 // The rows of x below `end`, if it is present.
 ConstTensor used_rows(const ConstTensor& x, const ConstTensor& end) {
-  return end ? x.slice_rows(0, index_at(end, 0)) : x;
+  if (!end) return x;
+  return x.slice_rows(0, index_at(end, 0));
 }
 
 // Part of x as fp32.
