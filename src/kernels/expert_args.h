@@ -52,7 +52,8 @@ struct RouterBackwardArgs {
   ConstTensor labels = {};  // [T] i32, present exactly if aux_scale or z_scale is not 0
   int64_t first_row = 0, sequence_rows = 0;
   float aux_scale = 0, z_scale = 0;
-  Tensor dlogits;  // [T, E], activation type
+  ConstTensor scale = {};  // optional [1] f32: both terms are multiplied by it
+  Tensor dlogits;          // [T, E], activation type
 };
 
 // bias[e] += rate * sign(mean of counts - counts[e]), counts of spec::RouterStats. Nothing changes
@@ -120,7 +121,7 @@ struct GatherPairsArgs {
   // Optional [N, divisor] i32, the inverse of source: the rows that are copies of each row of x, or
   // -1. A back end may read x once with it.
   ConstTensor place = {};
-  Tensor d;              // [R, D], type of x; overlaps nothing
+  Tensor d;  // [R, D], type of x; overlaps nothing
 };
 
 // y[t] = residual[t] + other[t] + rows[place[t, 0]] + rows[place[t, 1]] + ... in this order, in
