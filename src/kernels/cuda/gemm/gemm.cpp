@@ -50,7 +50,8 @@ bool is_same(const ConstTensor& x, const ConstTensor& y) {
 // Returns whether the library supports products of these types.
 bool are_types_known(const GemmArgs& args, const Product& p) {
   const bool inputs =
-      args.a.dtype == args.b.dtype && (args.a.dtype == DType::bf16 || p.d.dtype == DType::f32);
+      args.a.dtype == args.b.dtype &&
+      (p.d.dtype == DType::f32 || (args.a.dtype != DType::f32 && p.d.dtype == args.a.dtype));
   return inputs && (!p.bias || (p.bias.dtype == p.d.dtype && p.bias.is_contiguous())) &&
          (!p.c || p.c.dtype == p.d.dtype);
 }
@@ -132,6 +133,7 @@ using MultiplyBy = void (*)(CudaStream&, const FactorArgs&);
 // Computes value, then d from value and x by a kernel: multiply_by or multiply_by_gelu_grad.
 bool multiply_then(CudaStream& stream, const GemmArgs& args, const ConstTensor& x,
                    MultiplyBy multiply_by_x) {
+  if ((x.dtype == DType::f16) != (args.d.dtype == DType::f16)) return false;
   const bool is_in_place = x.data == args.d.data;
   // The value goes to d, or as fp32 to the workspace if it fits beside the library's workspace:
   // then d may be x, and is rounded once.

@@ -18,7 +18,9 @@ namespace {
 constexpr int max_candidates = 16;
 
 cudaDataType_t type_of(base::DType dtype) {
-  return dtype == base::DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
+  return dtype == base::DType::bf16  ? CUDA_R_16BF
+         : dtype == base::DType::f16 ? CUDA_R_16F
+                                     : CUDA_R_32F;
 }
 
 template <typename T>
