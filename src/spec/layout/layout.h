@@ -104,9 +104,9 @@ struct Layout {
   // block and under any policy; 0: all rows, without tiles. With sequence_parallel at least tp.
   int64_t ffn_rows = 0;
   Precision precision = Precision::bf16;
-  // Blocks that stay in bf16 under a recipe of fp8: so many at both ends of the model, and these, in
-  // ascending order. Other recipes ignore them.
-  int bf16_first = 1, bf16_last = 1;
+  // Blocks that stay in bf16 under a recipe of fp8: so many at both ends of the model, and these,
+  // in ascending order, counted from 0. 0, 0 and none under other recipes.
+  int bf16_first = 0, bf16_last = 0;
   std::vector<int> bf16_blocks;
   base::DType grad_dtype = base::DType::f32;  // of accumulated gradients
   OptimizerKind optimizer = OptimizerKind::adamw;
