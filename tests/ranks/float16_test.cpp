@@ -25,7 +25,7 @@ spec::ModelDims even(spec::ModelDims dims) {
 }
 
 Layout layout_of(const spec::ModelDims& dims) {
-  return {.dims = even(dims), .recipe = "fp16", .logical_dp = 4, .microbatches = 2};
+  return {.dims = even(dims), .recipe = "fp16", .logical_dp = 4, .microbatches = 2, .sequences = 8};
 }
 
 TEST(Float16RanksTest, data_layouts_and_pipelines_have_the_bits_of_one_rank) {
