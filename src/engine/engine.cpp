@@ -90,7 +90,11 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
   inputs_ = std::make_unique<InputStaging>(device, arenas_->staging, spec::local_shape_of(plan_),
                                            plan_.schedule.microbatches, vocab_, context_->rank());
   if (!plan_.inference) {
-    buckets_->set_update([this](int b) { update(b); });
+    // Of deferred updates, which no other rank shares.
+    buckets_->set_update([this](int b) {
+      update(b);
+      codes_->quantize(b, true);
+    });
   }
   for (int i = 0; i < (plan_.keeps_losses ? plan_.schedule.microbatches : 1); ++i) {
     token_losses_.push_back(
@@ -138,6 +142,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
                                                              .pipe = *pipe_,
                                                              .buckets = *buckets_,
                                                              .state = *train_state_,
+                                                             .codes = *codes_,
                                                              .step_state = state_});
   access_->init_weights(options.seed);
 }
@@ -166,6 +171,9 @@ void Engine::make_stages(const spec::Backend& backend) {
       Buckets::Memory{arenas_->params, arenas_->grads, arenas_->comm, leaves});
   train_state_ =
       std::make_unique<TrainState>(model_, plan_, *buckets_, *groups_, *tensor_, arenas_->optim);
+  numerics_ = std::make_unique<Numerics>(model_, plan_, rank, *compute_, arenas_->optim);
+  codes_ = std::make_unique<WeightCodes>(model_, plan_, *buckets_, *train_state_, *groups_,
+                                         *numerics_, arenas_->params, arenas_->optim);
   const StageShared shared{.compute = *compute_,
                            .data = groups_->stream(),
                            .tensor = *tensor_,
@@ -173,6 +181,8 @@ void Engine::make_stages(const spec::Backend& backend) {
                            .experts = *experts_,
                            .buckets = *buckets_,
                            .state = *train_state_,
+                           .codes = *codes_,
+                           .numerics = *numerics_,
                            .stash = *stash_,
                            .scratch = arenas_->scratch,
                            .rope_table = make_rope_table()};
@@ -254,17 +264,18 @@ void Engine::step(MicrobatchSource& source, double learning_rate) {
   const bool is_replayed = options_.capture && !groups_->closes_with_peers() && steps_ > 0 &&
                            compute_->observer() == nullptr && !has_times_ && !is_held &&
                            passes * executor_->layers() <= max_captured_layers;
+  std::unique_ptr<device::Graph>& graph = graphs_[numerics_->measures() ? 1 : 0];
   if (is_replayed) {
     set_learning_rate(learning_rate);
-    if (!graph_) {
-      graph_ = compute_->capture([this] {
+    if (!graph) {
+      graph = compute_->capture([this] {
         run_microbatches();
         close_step();
       });
     }
   }
-  if (is_replayed && graph_) {
-    compute_->launch(*graph_);
+  if (is_replayed && graph) {
+    compute_->launch(*graph);
     signals_->push(*compute_, device_signals_);
   } else {
     run_microbatches();
@@ -312,6 +323,7 @@ void Engine::set_learning_rate(double learning_rate) {
 
 void Engine::run_microbatches() {
   routers_->begin_step();
+  numerics_->begin_step();
   executor_->run(*compute_, *inputs_, sink_);
 }
 
@@ -346,10 +358,21 @@ void Engine::close_step() {
     } else {
       buckets_->before_change(b);
       update(b);
-      buckets_->publish(b);
+      if (!codes_->has(b)) buckets_->publish(b);
     }
   }
+  if (!buckets_->defers_updates()) publish_codes();
   buckets_->weights_changed();
+}
+
+// Scales need the largest weights of all shards: one reduction for all buckets.
+void Engine::publish_codes() {
+  codes_->reduce();
+  for (int b = 0; b < buckets_->size(); ++b) {
+    if (!codes_->has(b)) continue;
+    codes_->quantize(b, true);
+    buckets_->publish(b);
+  }
 }
 
 void Engine::update(int bucket) {
@@ -377,6 +400,7 @@ void Engine::update(int bucket) {
                 .changes = wide_sum(plan_.layers()),
                 .counted = counted},
                options_.adamw, state_);
+  codes_->measure(bucket);
 }
 
 device::Tensor Engine::wide_sum(int64_t index) const {

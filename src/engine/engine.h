@@ -8,6 +8,7 @@
 // along tp, cp and pp.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -22,10 +23,12 @@
 #include "engine/state/data_groups.h"
 #include "engine/state/expert_group.h"
 #include "engine/state/muon_update.h"
+#include "engine/state/numerics.h"
 #include "engine/state/router_update.h"
 #include "engine/state/state_access.h"
 #include "engine/state/tensor_group.h"
 #include "engine/state/train_state.h"
+#include "engine/state/weight_codes.h"
 #include "engine/step/executor.h"
 #include "engine/step/input.h"
 #include "engine/step/pipe.h"
@@ -180,8 +183,15 @@ class Engine {
   bool has_routers() const { return spec::moe_of(model_) != nullptr; }  // on any rank
   // Sets these statistics to zero. Those of evaluate() are added to them, on this rank only.
   void clear_router_stats() { routers_->begin_step(); }
+  // ---- products in 8 bits
+  // Returns what quantising did in the last step to the values of this rank, for each block with
+  // products in 8 bits. Waits for the device.
+  std::vector<LayerNumerics> numerics() const { return numerics_->read(); }
+  // Do later steps count all that LayerNumerics has? Otherwise largest magnitudes only. Both kinds
+  // of steps are replayed.
+  void measure_numerics(bool on) { numerics_->set_measures(on); }
   // Are steps replayed from a captured graph?
-  bool is_captured() const { return graph_ != nullptr; }
+  bool is_captured() const { return graphs_[0] != nullptr || graphs_[1] != nullptr; }
   // Bytes that this rank has sent to others so far. spec::predict_traffic() predicts those of a
   // step.
   spec::TrafficTable traffic() const {
@@ -204,6 +214,7 @@ class Engine {
   // Returns a part of squares_: of a layer of the model, or of the updates, which is the last.
   device::Tensor wide_sum(int64_t index) const;
   void update(int bucket);
+  void publish_codes();
   void run_forward(MicrobatchSource&);
   // Adds up the sums of all ranks along cp, and collects the losses of all rows.
   EvalReport gather_report(std::span<float> token_losses);
@@ -226,6 +237,8 @@ class Engine {
   std::unique_ptr<Executor> executor_;
   bool has_times_ = false;  // watch_actions() is on
   std::unique_ptr<TrainState> train_state_;
+  std::unique_ptr<Numerics> numerics_;
+  std::unique_ptr<WeightCodes> codes_;
   std::unique_ptr<RouterUpdate> routers_;  // null: an inference plan
   std::unique_ptr<MuonUpdate> muon_;  // null: the plan has another optimizer, or is for inference
   nn::StepSink sink_;                 // its sums are those of record_
@@ -242,7 +255,8 @@ class Engine {
   std::unique_ptr<StateAccess> access_;
   device::Event held_;  // updates wait for it: see hold_state()
   int64_t steps_ = 0;
-  std::unique_ptr<device::Graph> graph_;  // a captured step
+  // Captured steps: those that measure no numerics, and those that do.
+  std::array<std::unique_ptr<device::Graph>, 2> graphs_;
 
   // Drains all streams before the memory that their work uses is freed, also if the constructor's
   // body throws and the engine's destructor does not run. Declared last, so destroyed first.

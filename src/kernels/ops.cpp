@@ -172,6 +172,7 @@ void check(const GemmArgs& a) {
 void check(const SwigluForwardArgs& a) {
   is_real("swiglu_forward", "y", a.y);
   has("swiglu_forward", "gate_up", a.gate_up, {a.y.rows(), 2 * a.y.cols()}, a.y.dtype);
+  may_have("swiglu_forward", "amax", a.amax, {1}, DType::f32);
 }
 
 void check(const SwigluBackwardArgs& a) {
@@ -179,6 +180,7 @@ void check(const SwigluBackwardArgs& a) {
   has("swiglu_backward", "gate_up", a.gate_up, {a.dy.rows(), 2 * a.dy.cols()}, a.dy.dtype);
   has("swiglu_backward", "dgate_up", a.dgate_up, a.gate_up.shape, a.dy.dtype);
   may_have("swiglu_backward", "y", a.y, a.dy.shape, a.dy.dtype);
+  may_have("swiglu_backward", "amax", a.amax, {1}, DType::f32);
 }
 
 void check_follows(const ConstTensor& d, const ConstTensor& input) {
@@ -249,6 +251,7 @@ void norm_forward(Stream& stream, const NormForwardArgs& a) {
   may_have(op, "bias", a.bias, {a.x.cols()});
   has(op, "y", a.y, shape, a.x.dtype);
   has(op, "stats", a.stats, {a.x.rows(), norm_stats(a.kind)}, DType::f32);
+  may_have(op, "amax", a.amax, {1}, DType::f32);
   send(stream, &Kernels::norm_forward, a);
 }
 
@@ -273,6 +276,7 @@ void norm_backward(Stream& stream, const NormBackwardArgs& a) {
   const base::TensorSpec partials =
       norm_backward_partials(a.kind, a.x.rows(), a.x.cols(), static_cast<bool>(a.dresidual_sum));
   has(op, "partials", a.partials, partials.shape, partials.dtype);
+  may_have(op, "amax", a.amax, {1}, DType::f32);
   send(stream, &Kernels::norm_backward, a);
 }
 
@@ -425,6 +429,7 @@ void swiglu_backward(Stream& stream, const SwigluBackwardArgs& a) {
 void gelu_forward(Stream& stream, const GeluForwardArgs& a) {
   is_real("gelu_forward", "x", a.x);
   has("gelu_forward", "y", a.y, a.x.shape, a.x.dtype);
+  may_have("gelu_forward", "amax", a.amax, {1}, DType::f32);
   send(stream, &Kernels::gelu_forward, a);
 }
 

@@ -7,6 +7,7 @@
 //   up = M / a, the fp32 quotient rounded to nearest; 1 if a is 0 or not finite; the largest finite
 //   fp32 if the quotient is infinite;
 //   code = format(value * up), the fp32 product rounded to nearest, then saturated and rounded;
+//   a NaN has the code 0x7f, whatever its sign;
 //   scale = 1 / up, the fp32 quotient rounded to nearest.
 // All tables compute these bits. They depend on the values only, not on threads or order.
 //

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "nn/boundaries.h"
+#include "nn/float8.h"
 #include "nn/layer.h"
 
 namespace trireme::nn {
@@ -33,6 +34,33 @@ class BlockPart {
   // a rank keeps its rows of it and gathers the others again.
   void weight_product_of_norm(Pass&, Tensor dy, Tensor norm, spec::BlockParam weight,
                               spec::BlockParam bias) const;
+
+  // ---- products in 8 bits. REQUIRES: pass.recipe.fp8
+  // Returns the codes of all rows of a norm's result, in scratch.
+  struct NormCodes {
+    spec::Quantized which;
+    Tensor x;
+    spec::BlockParam weight, bias;
+    Tensor stats;
+    Tensor columns;  // optional: receives the transposed codes
+  };
+  Codes norm_codes(Pass&, const NormCodes&) const;
+  // The gradients of a weight and its bias from transposed codes.
+  void codes_product(const Pass&, const Codes& dy, const Codes& x, spec::BlockParam weight,
+                     spec::BlockParam bias) const;
+  // dx = dy w in 8 bits, possibly a sum over ranks along tp: quantises dy, whose transposed codes
+  // go to `slot`.
+  struct CodesGradient {
+    spec::Quantized which;
+    Tensor dy, slot;
+    spec::BlockParam weight;
+    Tensor dx;
+    kernels::Epilogue epilogue = {};
+    bool sums_along_tp = false;
+  };
+  void codes_backward_input(Pass&, const CodesGradient&) const;
+  // Quantises all rows of a norm's result by columns.
+  void requantize(Pass&, spec::Quantized, Tensor norm, Tensor slot) const;
 
   spec::BlockSpec spec_;  // with the heads and feed-forward width of this rank
   spec::LocalShape shape_;

@@ -40,10 +40,10 @@ void Boundary::linear_forward(Pass& pass, const LinearForward& a) const {
   const device::Arena::Mark mark(pass.scratch);
   const int64_t rows = a.x.rows();
   const Tensor sums = partial(pass, a.y, rows);
-  nn::linear_forward(pass, {.x = a.x,
-                            .weight = a.weight,
-                            .epilogue = kernels::AddTerms{.bias = once(terms->bias)},
-                            .y = sums});
+  LinearForward own = a;
+  own.epilogue = kernels::AddTerms{.bias = once(terms->bias)};
+  own.y = sums;
+  nn::linear_forward(pass, own);
   // Each rank adds the residual to its part of the rows, which is empty if there are fewer rows
   // than ranks.
   const int64_t begin = rank() * rows / ranks(), count = (rank() + 1) * rows / ranks() - begin;

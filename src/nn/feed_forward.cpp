@@ -36,6 +36,7 @@ kernels::Epilogue gelu_gradient(const Pass& pass, Tensor bias_grad) {
 
 void FeedForward::forward(Pass& pass) const {
   const device::Range range(pass.stream, "mlp");
+  if (pass.recipe.fp8) return forward_codes(pass);
   Stash& stash = pass.stash;
   if (pass.fills(BlockSlot::h2)) {
     ops::norm_forward(pass.stream, {.kind = spec_.norm,
@@ -72,6 +73,7 @@ void FeedForward::forward(Pass& pass) const {
 
 void FeedForward::backward_input(Pass& pass) const {
   const device::Range range(pass.stream, "mlp backward");
+  if (pass.recipe.fp8) return backward_codes(pass);
   Stash& stash = pass.stash;
   const int64_t rows = pass.dy.rows();
   const Tensor dy = tp_.gather_rows(pass, pass.dy, stash[BlockSlot::dy_whole]);
@@ -114,6 +116,7 @@ void FeedForward::backward_input(Pass& pass) const {
 }
 
 void FeedForward::backward_weight(Pass& pass) const {
+  if (pass.recipe.fp8) return weights_of_codes(pass);
   Stash& stash = pass.stash;
   weight_product(pass, tp_.gathered_rows(pass.dy, stash[BlockSlot::dy_whole]),
                  stash[BlockSlot::act], BlockParam::down_weight, BlockParam::down_bias);

@@ -13,6 +13,13 @@ class FeedForward final : public BlockPart {
   void forward(Pass&) const;
   void backward_input(Pass&) const;
   void backward_weight(Pass&) const;
+
+ private:
+  // The same with products in 8 bits (float8_feed_forward.cpp).
+  void forward_codes(Pass&) const;
+  void backward_codes(Pass&) const;
+  void weights_of_codes(Pass&) const;
+  void make_dup(Pass&, Tensor dup) const;
 };
 
 }  // namespace trireme::nn

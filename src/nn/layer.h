@@ -73,6 +73,12 @@ struct Pass {
   // Own tensors of the layer (spec/state/state.h), flat, in the order of its list; empty in
   // inference. They outlive the step.
   std::span<const Tensor> state = {};
+  // Scales of parameters that are 8-bit codes, by the same enum; others are empty.
+  std::span<const Tensor> scales = {};
+  // Where quantising counts (kernels::QuantizeCounts), one row for each spec::Quantized; optional.
+  Tensor counts = {};
+  bool measures = false;          // count more than the largest magnitudes
+  Tensor delayed_amax = {};  // by spec::Quantized, of the steps before: delayed scaling
   Stash& stash;
   device::Arena& scratch;
   const spec::Recipe& recipe;

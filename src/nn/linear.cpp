@@ -9,22 +9,36 @@ namespace {
 
 using spec::Role;
 
-// Checks that operands are stored in the format of the recipe for both roles; other formats would
-// need an op that quantises.
-void check_roles(const Pass& pass, Role a, Role b, const ConstTensor& stored) {
-  for (const Role role : {a, b}) {
-    const base::DType wanted = pass.recipe.gemm[static_cast<size_t>(role)];
-    TRIREME_CHECK(wanted == stored.dtype, "recipe '{}' needs {}, the operand is stored as {}",
-                  pass.recipe.name, base::name_of(wanted), base::name_of(stored.dtype));
+// An operand and the role that it has.
+struct Operand {
+  Role role;
+  const ConstTensor& stored;
+};
+
+// Checks that operands are stored in the formats of the recipe. The products of layers other than
+// blocks, and of blocks in bf16, have the storage type.
+void check_roles(const Pass& pass, const Operand& a, const Operand& b) {
+  for (const Operand& operand : {a, b}) {
+    const base::DType wanted = pass.recipe.format(operand.role);
+    TRIREME_CHECK(wanted == operand.stored.dtype,
+                  "recipe '{}' needs {}, the operand is stored as {}", pass.recipe.name,
+                  base::name_of(wanted), base::name_of(operand.stored.dtype));
   }
 }
 
 }  // namespace
 
 void linear_forward(const Pass& pass, const LinearForward& a) {
-  check_roles(pass, Role::x_fwd, Role::w_fwd, a.x);
-  const kernels::GemmArgs gemm{
+  check_roles(pass, {Role::x_fwd, a.x}, {Role::w_fwd, a.weight});
+  kernels::GemmArgs gemm{
       .a = a.x, .b = a.weight, .d = a.y, .trans_b = true, .epilogue = a.epilogue};
+  if (pass.recipe.fp8) {
+    gemm.scale_a = a.x_scale;
+    gemm.scale_b = a.weight_scale;
+    gemm.shape_a = pass.recipe.fp8->rows;
+    gemm.shape_b = pass.recipe.fp8->weights;
+    gemm.fast_sums = pass.recipe.fp8->fast_forward;
+  }
   if (a.swiglu) {
     kernels::ops::gemm_swiglu_forward(pass.stream, gemm, {.gate_up = a.y, .y = a.swiglu});
   } else {
@@ -33,8 +47,15 @@ void linear_forward(const Pass& pass, const LinearForward& a) {
 }
 
 void linear_backward_input(const Pass& pass, const LinearBackwardInput& a) {
-  check_roles(pass, Role::dy_dgrad, Role::w_dgrad, a.dy);
-  const kernels::GemmArgs gemm{.a = a.dy, .b = a.weight, .d = a.dx, .epilogue = a.epilogue};
+  check_roles(pass, {Role::dy_dgrad, a.dy}, {Role::w_dgrad, a.weight});
+  kernels::GemmArgs gemm{.a = a.dy, .b = a.weight, .d = a.dx, .epilogue = a.epilogue};
+  if (pass.recipe.fp8) {
+    gemm.trans_b = true;
+    gemm.scale_a = a.dy_scale;
+    gemm.scale_b = a.weight_scale;
+    gemm.shape_a = pass.recipe.fp8->rows;
+    gemm.shape_b = pass.recipe.fp8->weights;
+  }
   if (a.swiglu.dy) {
     kernels::ops::gemm_swiglu_backward(pass.stream, gemm, a.swiglu);
   } else {
@@ -43,9 +64,16 @@ void linear_backward_input(const Pass& pass, const LinearBackwardInput& a) {
 }
 
 void linear_backward_weight(const Pass& pass, const LinearBackwardWeight& a) {
-  check_roles(pass, Role::x_wgrad, Role::dy_wgrad, a.dy);
+  check_roles(pass, {Role::x_wgrad, a.x}, {Role::dy_wgrad, a.dy});
   kernels::GemmArgs gemm{
       .a = a.dy, .b = a.x, .d = a.weight_grad, .trans_a = true, .beta = a.writes ? 0.0F : 1.0F};
+  if (pass.recipe.fp8) {
+    gemm.trans_a = false;
+    gemm.trans_b = true;
+    gemm.scale_a = a.dy_scale;
+    gemm.scale_b = a.x_scale;
+    gemm.shape_a = gemm.shape_b = pass.recipe.fp8->rows;
+  }
   if (a.bias_grad) gemm.epilogue = kernels::BiasGradient{a.bias_grad};
   kernels::ops::gemm(pass.stream, gemm);
 }

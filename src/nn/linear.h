@@ -7,9 +7,11 @@
 
 namespace trireme::nn {
 
+// Operands may be 8-bit codes, which come with their scales.
 struct LinearForward {
-  ConstTensor x;               // [T, in]
-  ConstTensor weight;          // [out, in]
+  ConstTensor x;       // [T, in]
+  ConstTensor weight;  // [out, in]
+  ConstTensor x_scale = {}, weight_scale = {};
   kernels::Epilogue epilogue;  // bias, residual or GELU of the product
   Tensor y;                    // [T, out]
   Tensor swiglu;               // optional [T, out / 2]: receives swiglu(y)
@@ -17,8 +19,9 @@ struct LinearForward {
 void linear_forward(const Pass&, const LinearForward&);
 
 struct LinearBackwardInput {
-  ConstTensor dy;              // [T, out]
-  ConstTensor weight;          // [out, in]
+  ConstTensor dy;      // [T, out]
+  ConstTensor weight;  // [out, in]; codes: [in, out]
+  ConstTensor dy_scale = {}, weight_scale = {};
   Tensor dx;                   // [T, in]
   kernels::Epilogue epilogue;  // GeluGradient, ScaleBy or nothing
   // Optional: the SwiGLU backward that follows. Its dy is dx, which then need not be written.
@@ -27,8 +30,9 @@ struct LinearBackwardInput {
 void linear_backward_input(const Pass&, const LinearBackwardInput&);
 
 struct LinearBackwardWeight {
-  ConstTensor dy;       // [T, out]
-  ConstTensor x;        // [T, in]
+  ConstTensor dy;  // [T, out]; codes: [out, T]
+  ConstTensor x;   // [T, in]; codes: [in, T]
+  ConstTensor dy_scale = {}, x_scale = {};
   Tensor weight_grad;   // [out, in], +=
   bool writes = false;  // weight_grad is overwritten instead
   Tensor bias_grad;     // optional [out], +=

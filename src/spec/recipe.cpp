@@ -66,6 +66,12 @@ base::TensorSpec scale_spec(ScaleShape shape, int64_t rows, int64_t cols) {
   return {};
 }
 
+base::TensorSpec codes_spec(ScaleShape shape, int64_t rows, int64_t cols) {
+  const base::TensorSpec scales = scale_spec(shape, rows, cols);
+  return {{scales_offset(rows, cols) + scales.shape.elements() * base::size_of(scales.dtype)},
+          DType::u8};
+}
+
 DType Recipe::format(Quantized quantized) const {
   return format(is_weight(quantized)     ? Role::w_fwd
                 : is_gradient(quantized) ? Role::dy_dgrad

@@ -76,8 +76,8 @@ Held held_by(const spec::ModelSpec& model, const Layout& layout, int rank, bool 
   for (int layer = 0; layer < layers; ++layer) {
     if (layer * layout.pp / layers != coord[Axis::pp]) continue;
     const std::vector<spec::Param> params = spec::params_of(model, layer);
-    for (const spec::ParamView view : spec::views_of(params)) {
-      add_bucket(plan, coord, params, view, saves, held);
+    for (const spec::BucketKind& kind : spec::bucket_kinds(model, layer, plan.recipe)) {
+      add_bucket(plan, coord, params, kind.view, saves, held);
     }
   }
   return held;

@@ -18,19 +18,20 @@ device::Tensor range_of(const device::Tensor& flat, const spec::Range& range) {
 
 }  // namespace
 
-Bucket::Bucket(std::vector<spec::Param> params, spec::ParamView view, const spec::Plan& plan,
+Bucket::Bucket(std::vector<spec::Param> params, spec::BucketLayout layout, const spec::Plan& plan,
                const spec::Coord& coord, const BucketMemory& memory)
     : specs_(std::move(params)),
-      layout_(spec::bucket_layout(specs_, plan.mesh, view)),
+      layout_(std::move(layout)),
       updated_(spec::updated_range(plan, coord, layout_.size())),
       reduced_(spec::reduced_range(plan, coord, layout_.size())),
       params_(specs_.size()),
       grads_(specs_.size()) {
-  if (spec::gathers_params(plan, view)) {
-    own_params_ = memory.params.take({{updated_.end - updated_.begin}, plan.recipe.storage});
-    whole_params_ = memory.gathered.slice_rows(0, layout_.elements);
+  const base::TensorSpec whole{{layout_.elements}, layout_.storage};
+  if (spec::gathers_params(plan, layout_.view)) {
+    own_params_ = memory.params.take({{updated_.end - updated_.begin}, layout_.storage});
+    whole_params_ = device::view_of(memory.gathered.data, whole);
   } else {
-    whole_params_ = memory.params.take({{layout_.elements}, plan.recipe.storage});
+    whole_params_ = memory.params.take(whole);
     own_params_ = range_of(whole_params_, updated_);
   }
   if (!plan.inference) take_grads(plan, memory);

@@ -25,10 +25,10 @@ struct BucketMemory {
 
 class Bucket {
  public:
-  // `params`: all of the layer; the bucket has those of the view. Gradients are absent under an
+  // `params`: all of the layer; the bucket has those of `layout`. Gradients are absent under an
   // inference plan. So are the tensors of a tied copy: see set_views().
-  Bucket(std::vector<spec::Param> params, spec::ParamView, const spec::Plan&, const spec::Coord&,
-         const BucketMemory&);
+  Bucket(std::vector<spec::Param> params, spec::BucketLayout layout, const spec::Plan&,
+         const spec::Coord&, const BucketMemory&);
 
   const std::vector<spec::Param>& specs() const { return specs_; }
   const spec::BucketLayout& layout() const { return layout_; }
@@ -36,7 +36,7 @@ class Bucket {
   const spec::Range& updated() const { return updated_; }
   const spec::Range& reduced() const { return reduced_; }
 
-  // ---- parameters
+  // ---- parameters, in the storage type of the layout
   device::Tensor whole_params() const { return whole_params_; }  // read by layers
   device::Tensor own_params() const { return own_params_; }  // updated(): written by the optimizer
 

@@ -53,9 +53,10 @@ Buckets::Buckets(const spec::ModelSpec& model, const spec::Plan& plan, DataGroup
   const auto buffer = [](const std::vector<Tensor>& all, int slot) {
     return slot < 0 ? Tensor{} : all[static_cast<size_t>(slot)];
   };
+  std::vector<spec::BucketLayout> layouts = spec::bucket_layouts(model, plan, pipe.rank());
   for (size_t b = 0; b < keys_.size(); ++b) {
     buckets_.emplace_back(
-        spec::params_of(model, keys_[b].layer), keys_[b].view, plan, groups.coord(),
+        spec::params_of(model, keys_[b].layer), std::move(layouts[b]), plan, groups.coord(),
         BucketMemory{memory.params, memory.grads, buffer(gathered_, buffers_.gather_slot[b]),
                      buffer(work_, buffers_.work_slot[b]), memory.leaves[b]});
   }

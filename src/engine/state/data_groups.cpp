@@ -109,6 +109,10 @@ void DataGroups::gather_grads(View view, device::Tensor out, device::ConstTensor
 }
 
 void DataGroups::gather_params(View view, device::Tensor out, device::ConstTensor own) {
+  if (base::is_float8(own.dtype)) {  // communicators have no such type
+    out = device::view_of(out.data, {out.shape, base::DType::u8});
+    own.dtype = base::DType::u8;
+  }
   counted(&TrafficTable::gather_params, of(view).shards,
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
 }
@@ -136,6 +140,14 @@ void DataGroups::reduce_state(device::Tensor inout, comm::Reduce how) {
   after_compute();
   counted(&TrafficTable::layer_state, dense().data.get(),
           [&](comm::Communicator& group) { group.all_reduce(stream(), inout, how); });
+  before_compute();
+}
+
+void DataGroups::reduce_amax(View view, device::Tensor inout) {
+  if (of(view).shards == nullptr) return;
+  after_compute();
+  counted(&TrafficTable::layer_state, of(view).data.get(),
+          [&](comm::Communicator& group) { group.all_reduce(stream(), inout, comm::Reduce::max); });
   before_compute();
 }
 

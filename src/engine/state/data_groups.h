@@ -66,6 +66,8 @@ class DataGroups {
   // inout (f32) = maximum or sum over the ranks of the dense view, ordered with compute; does
   // nothing without others.
   void reduce_state(device::Tensor inout, comm::Reduce);
+  // The same, always the maximum, of a view whose state is sharded. Does nothing if it is not.
+  void reduce_amax(View, device::Tensor inout);
   // The same as gather_grads() and gather_params(), for reads by name: counted as other traffic.
   void gather_grads_for_host(View, device::Tensor out, device::ConstTensor own);
   void gather_for_host(View, device::Tensor out, device::ConstTensor own);

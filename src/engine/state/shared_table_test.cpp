@@ -50,7 +50,8 @@ struct TableRank {
         comm(arena_of(device, Mem::comm, bytes.comm)) {
     pipe.set_memory(comm, spec::pipe_buffers(model, plan, pipe.rank()));
     for (const int layer : spec::layers_of_rank(model, plan, pipe.rank())) {
-      buckets.emplace_back(spec::params_of(model, layer), spec::ParamView::dense, plan,
+      buckets.emplace_back(spec::params_of(model, layer),
+                           spec::layer_buckets(model, layer, plan.recipe, plan.mesh).front(), plan,
                            groups.coord(), BucketMemory{params, grads, {}, {}, {}});
     }
     table.emplace(model, plan, groups, pipe, std::span(buckets),

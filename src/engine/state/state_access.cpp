@@ -117,6 +117,7 @@ StateAccess::StateAccess(const Parts& parts)
       pipe_(parts.pipe),
       buckets_(parts.buckets),
       state_(parts.state),
+      codes_(parts.codes),
       step_state_(parts.step_state) {}
 
 void StateAccess::init_weights(uint64_t seed) {
@@ -134,13 +135,17 @@ void StateAccess::init_weights(uint64_t seed) {
                  own.slice_rows(here.begin - bucket.updated().begin, here.end - here.begin));
     }
     if (!plan_.inference) state_.take_first_weights(b);
+    if (!plan_.inference) codes_.make(b);
     buckets_.publish(b);
   }
   buckets_.weights_changed();
 }
 
 void StateAccess::publish_weights(int bucket) {
-  if (!plan_.inference) state_.weights(bucket).publish(compute_);
+  if (!plan_.inference) {
+    state_.weights(bucket).publish(compute_);
+    codes_.make(bucket);
+  }
   buckets_.publish(bucket);
 }
 
@@ -309,8 +314,8 @@ std::vector<StateAccess::StateRange> StateAccess::state() {
   std::vector<StateRange> all;
   for (int b = 0; b < buckets_.size(); ++b) {
     for (const TrainState::Part& part : state_.parts(b)) {
-      all.push_back(
-          {buckets_.key(b).layer, buckets_.key(b).view, part.tensor, part.range, part.floats});
+      all.push_back({buckets_.key(b).layer, buckets_.key(b).view, buckets_.key(b).is_apart,
+                     part.tensor, part.range, part.floats});
     }
   }
   return all;

@@ -15,6 +15,7 @@
 #include "engine/state/expert_group.h"
 #include "engine/state/tensor_group.h"
 #include "engine/state/train_state.h"
+#include "engine/state/weight_codes.h"
 #include "engine/step/pipe.h"
 #include "kernels/step_state.h"
 #include "spec/model.h"
@@ -35,6 +36,7 @@ class StateAccess {
     Pipe& pipe;
     Buckets& buckets;
     TrainState& state;
+    WeightCodes& codes;
     device::Tensor step_state;  // one kernels::StepState
   };
   explicit StateAccess(const Parts&);
@@ -63,6 +65,7 @@ class StateAccess {
   struct StateRange {
     int layer = 0;                                  // of the model
     spec::ParamView view = spec::ParamView::dense;  // of the bucket
+    bool is_apart = false;                          //   as BucketKey
     spec::StateTensor tensor;
     spec::Range range;         // elements of the bucket; of an own tensor: of its flat form
     optim::FlatFloats floats;  // a view of the range
@@ -113,6 +116,7 @@ class StateAccess {
   Pipe& pipe_;
   Buckets& buckets_;
   TrainState& state_;
+  WeightCodes& codes_;
   device::Tensor step_state_;
 };
 

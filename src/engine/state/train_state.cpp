@@ -28,7 +28,9 @@ TrainState::TrainState(const spec::ModelSpec& model, const spec::Plan& plan, con
     if (buckets.of_layer(layer).begin != static_cast<int64_t>(b)) {
       std::erase_if(state.list, [](const spec::StateTensor& one) { return one.is_own(); });
     }
-    state.weights.param = bucket.own_params();
+    state.list = spec::bucket_state(state.list, bucket.layout());
+    const bool has_codes = bucket.layout().has_codes();
+    if (!has_codes) state.weights.param = bucket.own_params();
     const spec::StateBytes bytes = spec::state_bytes(state.list, plan, bucket.layout());
     state.memory = arena.take({{bytes.elements}, base::DType::f32});
     ops::fill(groups.compute(), {.d = state.memory});
@@ -45,7 +47,11 @@ TrainState::TrainState(const spec::ModelSpec& model, const spec::Plan& plan, con
       range = spec::state_range(tensor_spec, plan, groups.coord(), bucket.layout());
       const int64_t count = range.end - range.begin;
       if (tensor_spec.name == spec::weight_state) {
-        if (!tensor_spec.is_param) state.weights.master = arena.take({{count}, tensor_spec.dtype});
+        if (has_codes) {
+          state.weights.param = arena.take({{count}, tensor_spec.dtype});
+        } else if (!tensor_spec.is_param) {
+          state.weights.master = arena.take({{count}, tensor_spec.dtype});
+        }
         continue;
       }
       view = state.memory.slice_rows(next, count);

@@ -15,7 +15,6 @@ Stage::Stage(const spec::ModelSpec& model, const spec::Plan& plan, int stage, in
     : shared_(shared),
       index_(index),
       shape_(spec::local_shape_of(plan)),
-      recipe_(plan.recipe),
       has_first_(stage == 0),
       has_last_(stage + 1 == plan.stages()),
       residency_(plan.zero),
@@ -29,6 +28,7 @@ Stage::Stage(const spec::ModelSpec& model, const spec::Plan& plan, int stage, in
     layers_.push_back(nn::make_layer(
         spec, shape_, backend,
         {shared.tensor.boundary(), shared.context.boundary(), shared.experts.boundary()}));
+    recipes_.push_back(spec::layer_recipe(plan.recipe, model, layer));
     names_.push_back(spec::name_of_layer(model, layer));
     phases_.push_back(layers_.back()->phases());
   }
@@ -203,9 +203,12 @@ nn::Pass Stage::make_pass(Progress& progress, int layer, nn::Stash& stash, bool 
       .params = shared_.buckets.params(first_layer_ + layer),
       .grads = shared_.buckets.grads(first_layer_ + layer),
       .state = shared_.state.own(first_layer_ + layer),
+      .scales = shared_.codes.scales(first_layer_ + layer),
+      .counts = shared_.numerics.counts(first_layer_ + layer),
+      .measures = shared_.numerics.measures(),
       .stash = stash,
       .scratch = shared_.scratch,
-      .recipe = recipe_,
+      .recipe = recipes_[static_cast<size_t>(layer)],
       .writes = task.writes,
       .writes_in_b = task.begins,
       .evaluating = task.evaluates,

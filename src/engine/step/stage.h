@@ -14,7 +14,9 @@
 #include "engine/state/context_group.h"
 #include "engine/state/data_groups.h"
 #include "engine/state/expert_group.h"
+#include "engine/state/numerics.h"
 #include "engine/state/train_state.h"
+#include "engine/state/weight_codes.h"
 #include "engine/step/input.h"
 #include "engine/step/script.h"
 #include "engine/step/stash_pools.h"
@@ -33,6 +35,8 @@ struct StageShared {
   ExpertGroup& experts;
   Buckets& buckets;
   const TrainState& state;
+  const WeightCodes& codes;
+  const Numerics& numerics;
   StashPools& stash;
   device::Arena& scratch;
   device::Tensor rope_table;
@@ -110,7 +114,7 @@ class Stage {
   StageShared shared_;
   const int index_;
   spec::LocalShape shape_;
-  spec::Recipe recipe_;
+  std::vector<spec::Recipe> recipes_;       // by layer
   const bool has_first_, has_last_;         // the first and the last layer of the model
   std::vector<spec::Recompute> recompute_;  // by layer of the stage
   std::vector<std::unique_ptr<nn::Layer>> layers_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // y = silu(gate) up, silu(x) = x sigmoid(x);  y = gelu(x);  limits.
+#include "kernels/cpu/amax.h"
 #include "kernels/cpu/segment.h"
 #include "kernels/cpu/table_ops.h"
 #include "kernels/cpu/vector_math.h"
@@ -24,6 +25,7 @@ void swiglu_forward(Stream& stream, const SwigluForwardArgs& args) {
       float* y = place_for(a.y, s, results);
       swiglu(gate, up, y, s.count);
       store(a.y, s, y);
+      raise_by(a.amax, a.y, s);
     });
   });
 }
@@ -54,6 +56,8 @@ void swiglu_backward(Stream& stream, const SwigluBackwardArgs& args) {
       }
       store(a.dgate_up, s, dgate);
       store(a.dgate_up, up_segment, dup);
+      raise_by(a.amax, a.dgate_up, s);
+      raise_by(a.amax, a.dgate_up, up_segment);
     });
   });
 }
@@ -67,6 +71,7 @@ void gelu_forward(Stream& stream, const GeluForwardArgs& args) {
 #pragma omp simd
       for (int64_t i = 0; i < s.count; ++i) y[i] = gelu_of(x[i]);
       store(a.y, s, y);
+      raise_by(a.amax, a.y, s);
     });
   });
 }

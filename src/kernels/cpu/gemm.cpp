@@ -3,11 +3,13 @@
 //
 // The result is cut into tiles; a task multiplies one with single-threaded OpenBLAS and applies
 // the epilogue while the tile is in cache. fp32 results are multiplied directly into d; other tiles
-// go through thread-local memory.
+// go through thread-local memory. Operands in 8 bits are multiplied by their scales before: sums
+// are fp32 throughout, also with fast_sums.
 #include <cblas.h>
 
 #include <mutex>
 
+#include "kernels/cpu/codes.h"
 #include "kernels/cpu/segment.h"
 #include "kernels/cpu/small_product.h"
 #include "kernels/cpu/table_ops.h"
@@ -72,14 +74,18 @@ struct Block {
 };
 
 template <typename Memory>
-Panel panel_of(const ConstTensor& x, const Block& block) {
+Panel panel_of(const Operand& operand, const Block& block) {
+  const ConstTensor& x = operand.x;
   if (x.dtype == base::DType::f32) return {floats_at(x, block.r0) + block.c0, x.row_stride};
   float* memory = thread_floats<Memory>(block.rows * block.cols);
   for (int64_t r = 0; r < block.rows; ++r) {
-    values_of(x, {block.r0 + r, block.c0, block.cols}, memory + r * block.cols);
+    values_of(operand, {block.r0 + r, block.c0, block.cols}, memory + r * block.cols);
   }
   return {memory, block.cols};
 }
+
+Operand operand_a(const GemmArgs& args) { return {args.a, args.scale_a, args.shape_a}; }
+Operand operand_b(const GemmArgs& args) { return {args.b, args.scale_b, args.shape_b}; }
 
 void multiply(const GemmArgs& args, const Block& tile, float beta, float* d, int64_t d_stride) {
   const int64_t k = args.trans_a ? args.a.rows() : args.a.cols();
@@ -89,10 +95,12 @@ void multiply(const GemmArgs& args, const Block& tile, float beta, float* d, int
   int64_t k0 = 0;
   do {
     const int64_t kk = std::min(depth, k - k0);
-    const auto a = panel_of<PanelA>(args.a, args.trans_a ? Block{k0, kk, tile.r0, tile.rows}
-                                                         : Block{tile.r0, tile.rows, k0, kk});
-    const auto b = panel_of<PanelB>(args.b, args.trans_b ? Block{tile.c0, tile.cols, k0, kk}
-                                                         : Block{k0, kk, tile.c0, tile.cols});
+    const auto a =
+        panel_of<PanelA>(operand_a(args), args.trans_a ? Block{k0, kk, tile.r0, tile.rows}
+                                                       : Block{tile.r0, tile.rows, k0, kk});
+    const auto b =
+        panel_of<PanelB>(operand_b(args), args.trans_b ? Block{tile.c0, tile.cols, k0, kk}
+                                                       : Block{k0, kk, tile.c0, tile.cols});
     const float beta_now = k0 == 0 ? beta : 1.0F;
     if (is_small) {
       multiply_small({.a = a.data,
@@ -248,7 +256,7 @@ constexpr int64_t sum_rows_per_task = 64;
 
 // sum += sums of the rows of op(x).
 struct RowSums {
-  ConstTensor x;
+  Operand x;
   bool trans = false;
   Tensor sum;
 };
@@ -258,7 +266,7 @@ void add_sums(const RowSums& args, int64_t first, int64_t count) {
   double sums[sum_rows_per_task] = {};
   SegmentBuffer buffer;
   if (args.trans) {
-    for (int64_t k = 0; k < args.x.rows(); ++k) {
+    for (int64_t k = 0; k < args.x.x.rows(); ++k) {
       const float* x = values_of(args.x, {k, first, count}, buffer);
 #pragma omp simd
       for (int64_t i = 0; i < count; ++i) sums[i] += static_cast<double>(x[i]);
@@ -266,8 +274,8 @@ void add_sums(const RowSums& args, int64_t first, int64_t count) {
   } else {
     for (int64_t i = 0; i < count; ++i) {
       double sum = 0;
-      for (int64_t k = 0; k < args.x.cols(); k += max_segment) {
-        const Segment s = {first + i, k, std::min(max_segment, args.x.cols() - k)};
+      for (int64_t k = 0; k < args.x.x.cols(); k += max_segment) {
+        const Segment s = {first + i, k, std::min(max_segment, args.x.x.cols() - k)};
         const float* x = values_of(args.x, s, buffer);
 #pragma omp simd reduction(+ : sum)
         for (int64_t j = 0; j < s.count; ++j) sum += static_cast<double>(x[j]);
@@ -308,7 +316,7 @@ void multiply_all(base::ThreadPool& pool, const GemmArgs& args) {
       compute_tile(args, {r0, std::min(tiling.rows, m - r0), c0, std::min(tiling.cols, n - c0)});
     } else {
       const int64_t first = (task - tiles) * sum_rows_per_task;
-      add_sums({args.a, args.trans_a, bias_gradient->sum}, first,
+      add_sums({operand_a(args), args.trans_a, bias_gradient->sum}, first,
                std::min(sum_rows_per_task, m - first));
     }
   });
@@ -316,7 +324,7 @@ void multiply_all(base::ThreadPool& pool, const GemmArgs& args) {
   if (!d_sum) return;
   pool.for_each(divide_up(n, sum_rows_per_task), [&](int64_t task) {
     const int64_t first = task * sum_rows_per_task;
-    add_sums({args.d, true, d_sum}, first, std::min(sum_rows_per_task, n - first));
+    add_sums({{args.d}, true, d_sum}, first, std::min(sum_rows_per_task, n - first));
   });
 }
 

@@ -6,6 +6,7 @@
 // norm_rows_per_partial rows in fp32, one task each, and these partial sums in fp64 in their order.
 #include <cmath>
 
+#include "kernels/cpu/amax.h"
 #include "kernels/cpu/partials.h"
 #include "kernels/cpu/segment.h"
 #include "kernels/cpu/table_ops.h"
@@ -89,6 +90,7 @@ void forward_row(const NormForwardArgs& args, int64_t t, const float* weight, co
   float* y = place_for(args.y, row, buffers[1]);
   scale_row(s, {static_cast<float>(mean), static_cast<float>(r), weight, bias}, y, D);
   store(args.y, row, y);
+  raise_by(args.amax, args.y, row);
 }
 
 struct ParameterMemory;  // tag of thread_floats(): weight and bias, in the thread that calls the
@@ -165,6 +167,7 @@ void backward_row(const NormBackwardArgs& args, int64_t t, const float* weight, 
     }
   }
   store(args.dx, row, dx);
+  raise_by(args.amax, args.dx, row);
 }
 
 void backward(base::ThreadPool& pool, const NormBackwardArgs& args) {

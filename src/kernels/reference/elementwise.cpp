@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // y = silu(gate) up and its gradient; y = gelu(x); limits and their gradient.
 #include "kernels/reference/activation.h"
+#include "kernels/reference/amax.h"
 #include "kernels/reference/matrix.h"
 #include "kernels/reference/table_ops.h"
 
@@ -18,6 +19,7 @@ void swiglu_forward(Stream& stream, const SwigluForwardArgs& args) {
       }
     }
     write(args.y, y);
+    raise_by(args.amax, args.y);
   });
 }
 
@@ -37,6 +39,7 @@ void swiglu_backward(Stream& stream, const SwigluBackwardArgs& args) {
     }
     write(args.dgate_up, dgate_up);
     write(args.y, y);
+    raise_by(args.amax, args.dgate_up);
   });
 }
 
@@ -45,6 +48,7 @@ void gelu_forward(Stream& stream, const GeluForwardArgs& args) {
     Matrix y = read(args.x);
     for (double& value : y.values) value = gelu(value);
     write(args.y, y);
+    raise_by(args.amax, args.y);
   });
 }
 

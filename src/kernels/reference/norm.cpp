@@ -4,6 +4,7 @@
 //   mean(g).
 #include <cmath>
 
+#include "kernels/reference/amax.h"
 #include "kernels/reference/matrix.h"
 #include "kernels/reference/table_ops.h"
 
@@ -36,6 +37,7 @@ void forward(const NormForwardArgs& args) {
   if (args.residual) write(args.sum, s);
   write(args.y, y);
   write(args.stats, stats);
+  raise_by(args.amax, args.y);
 }
 
 void backward(const NormBackwardArgs& args) {
@@ -71,6 +73,7 @@ void backward(const NormBackwardArgs& args) {
   write(args.dweight, dweight);
   write(args.dbias, dbias);
   write(args.dresidual_sum, dresidual_sum);
+  raise_by(args.amax, args.dx);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/float8.h"
+#include "kernels/reference/amax.h"
 #include "kernels/reference/matrix.h"
 #include "kernels/reference/table_ops.h"
 
@@ -18,8 +19,6 @@ using spec::scale_block;
 
 float* floats(const Tensor& t) { return reinterpret_cast<float*>(t.data); }
 const float* floats(const ConstTensor& t) { return reinterpret_cast<const float*>(t.data); }
-
-uint32_t magnitude_bits(float value) { return std::bit_cast<uint32_t>(value) & 0x7fffffffU; }
 
 void raise(uint32_t& bits, uint32_t other) { bits = std::max(bits, other); }
 void raise(float& amax, float value) {
@@ -40,6 +39,8 @@ Scale scale_of(float amax, DType format) {
   return s;
 }
 
+constexpr uint8_t nan_code = 0x7f;
+
 struct Code {
   uint8_t bits = 0;
   float value = 0;         // of the code alone
@@ -52,7 +53,7 @@ Code code_of(float value, float up, DType format) {
     const auto back = static_cast<float>(converted);
     // Half a step above the largest value rounds to it.
     const float step = largest / (format == DType::f8e4m3 ? 14.0F : 7.0F);
-    return Code{converted.bits, back,
+    return Code{std::isnan(value) ? nan_code : converted.bits, back,
                 std::isfinite(value) && std::abs(scaled) > largest + step / 2};
   };
   return format == DType::f8e4m3 ? convert(base::E4m3(scaled), base::E4m3::largest())
@@ -122,34 +123,30 @@ int64_t scale_index(const Args& a, int64_t element) {
 }  // namespace
 
 void amax(Stream& stream, const AmaxArgs& args) {
-  run_on(stream, [args] {
-    const Matrix x = read(args.x);
-    for (const double value : x.values) raise(floats(args.amax)[0], static_cast<float>(value));
-  });
+  run_on(stream, [args] { raise_by(args.amax, args.x); });
 }
 
 void quantize(Stream& stream, const QuantizeArgs& args) {
   run_on(stream, [args] {
-    const Matrix x = read(args.x);
+    const int64_t rows = args.x.rows(), cols = args.x.cols();
     const float amax = args.amax ? floats(args.amax)[0] : 0.0F;
     if (args.counts) {
       uint32_t& bits = counts_of(args.counts)->amax_bits;
       if (args.amax && !args.is_delayed) {
         raise(bits, magnitude_bits(amax));
       } else {
-        for (const double v : x.values) raise(bits, magnitude_bits(static_cast<float>(v)));
+        raise(bits, amax_bits(args.x));
       }
     }
     QuantizeCounts* counts = args.measures ? counts_of(args.counts) : nullptr;
     if (args.rows) {
-      quantize_rows({x.rows, x.cols,
-                     [&](int64_t r, int64_t c) { return static_cast<float>(x(r, c)); }, args.rows,
-                     args.rows_scale, args.shape, amax, counts});
+      quantize_rows({rows, cols, [&](int64_t r, int64_t c) { return float_at(args.x, r, c); },
+                     args.rows, args.rows_scale, args.shape, amax, counts});
     }
     if (args.columns) {
-      quantize_rows(
-          {x.cols, x.rows, [&](int64_t r, int64_t c) { return static_cast<float>(x(c, r)); },
-           args.columns, args.columns_scale, args.shape, amax, args.rows ? nullptr : counts});
+      quantize_rows({cols, rows, [&](int64_t r, int64_t c) { return float_at(args.x, c, r); },
+                     args.columns, args.columns_scale, args.shape, amax,
+                     args.rows ? nullptr : counts});
     }
   });
 }

@@ -24,7 +24,9 @@ Attention::Attention(const spec::BlockSpec& spec, const spec::LocalShape& shape,
 void Attention::forward(Pass& pass) const {
   const device::Range range(pass.stream, "attention");
   Stash& stash = pass.stash;
-  if (pass.fills(BlockSlot::h1)) {
+  if (pass.recipe.fp8) {
+    Quantizer(pass).begin();
+  } else if (pass.fills(BlockSlot::h1)) {
     ops::norm_forward(pass.stream, {.kind = spec_.norm,
                                     .eps = spec_.norm_eps,
                                     .x = pass.x,
@@ -53,7 +55,9 @@ void Attention::forward(Pass& pass) const {
     }
   }
   if (pass.fills(BlockSlot::o)) core_->forward(pass, kept_heads(pass));
-  if (pass.fills(BlockSlot::x2)) {
+  if (pass.fills(BlockSlot::x2) && pass.recipe.fp8) {
+    project_out_codes(pass);
+  } else if (pass.fills(BlockSlot::x2)) {
     tp_.linear_forward(pass, {.x = stash[BlockSlot::o],
                               .weight = at(pass.params, BlockParam::out_weight),
                               .epilogue = AddTerms{.bias = at(pass.params, BlockParam::out_bias),
@@ -63,6 +67,7 @@ void Attention::forward(Pass& pass) const {
 }
 
 void Attention::project(Pass& pass, Tensor qkv) const {
+  if (pass.recipe.fp8) return project_codes(pass, qkv);
   const device::Arena::Mark mark(pass.scratch);
   linear_forward(pass, {.x = tp_.gather_rows(pass, pass.stash[BlockSlot::h1]),
                         .weight = at(pass.params, BlockParam::qkv_weight),
@@ -72,6 +77,7 @@ void Attention::project(Pass& pass, Tensor qkv) const {
 
 void Attention::backward_input(Pass& pass) const {
   const device::Range range(pass.stream, "attention backward");
+  if (pass.recipe.fp8) return backward_codes(pass);
   Stash& stash = pass.stash;
   const Tensor dx2 = stash[BlockSlot::dx2];
   const Tensor dx2_whole = tp_.gather_rows(pass, dx2, stash[BlockSlot::dx2_whole]);
@@ -105,6 +111,7 @@ void Attention::backward_input(Pass& pass) const {
 }
 
 void Attention::backward_weight(Pass& pass) const {
+  if (pass.recipe.fp8) return weights_of_codes(pass);
   Stash& stash = pass.stash;
   weight_product(pass, tp_.gathered_rows(stash[BlockSlot::dx2], stash[BlockSlot::dx2_whole]),
                  stash[BlockSlot::o], BlockParam::out_weight, BlockParam::out_bias);

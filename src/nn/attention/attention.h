@@ -21,6 +21,11 @@ class Attention final : public BlockPart {
 
  private:
   void project(Pass&, Tensor qkv) const;
+  // The same with products in 8 bits (float8_attention.cpp).
+  void project_codes(Pass&, Tensor qkv) const;
+  void project_out_codes(Pass&) const;
+  void backward_codes(Pass&) const;
+  void weights_of_codes(Pass&) const;
   // Views of q, k and v after rotation: from `qk` as far as the block has it (rotation.h).
   Heads heads(Tensor qkv, Tensor qk) const;
   // The same from slots; empty if ranks exchange heads.

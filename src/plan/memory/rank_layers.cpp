@@ -30,13 +30,17 @@ int64_t dense_elements(const LayerCost& cost, const Layout& l) {
 }
 
 std::vector<spec::BucketLayout> buckets_of(const LayerCost& cost, const Layout& l) {
+  const base::DType storage =
+      l.precision == spec::Precision::fp32 ? base::DType::f32 : base::DType::bf16;
   std::vector<spec::BucketLayout> buckets(1);
+  buckets.front().storage = storage;
   buckets.front().elements = dense_elements(cost, l);
   buckets.front().matrices = cost.matrix_elements;
   if (cost.expert_elements > 0) {
     const spec::ExpertSizes sizes = spec::expert_sizes(l).value();
     spec::BucketLayout experts;
     experts.view = spec::ParamView::expert;
+    experts.storage = storage;
     experts.elements =
         spec::padded_elements(cost.expert_elements, int64_t{sizes.edp} * sizes.ezero);
     buckets.push_back(experts);

@@ -60,7 +60,8 @@ struct Shapes {
 };
 
 std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h, const RotationFacts& rotation,
-                              const ContextFacts& context, const ExpertFacts* experts) {
+                              const ContextFacts& context, const ExpertFacts* experts,
+                              const Float8Facts* fp8) {
   std::vector<Slot> slots(static_cast<size_t>(BlockSlot::count));
   const auto at = [&slots](BlockSlot slot) -> Slot& { return slots[static_cast<size_t>(slot)]; };
   const TensorSpec none{};
@@ -99,10 +100,9 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h, const Rotatio
   };
   at(BlockSlot::heads) = {.name = "heads", .spec = of_group(context.HK + 2 * context.KV)};
   at(BlockSlot::o_heads) = {.name = "o_heads", .spec = of_group(context.HK)};
-  if (experts != nullptr) {
-    experts->slots(slots);
-    return slots;
-  }
+  if (experts != nullptr) experts->slots(slots);
+  if (fp8 != nullptr) fp8->slots(slots);
+  if (experts != nullptr || fp8 != nullptr) return slots;
   // SwiGLU's backward is elementwise, so its result may overwrite its input. GELU's is the epilogue
   // of a GEMM.
   if (s.activation == Activation::swiglu && !h.has_tiles) {
@@ -113,9 +113,19 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h, const Rotatio
 
 std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h,
                                       const RotationFacts& rotation, const ContextFacts& context,
-                                      const TileFacts& tiles, const ExpertFacts* experts) {
+                                      const TileFacts& tiles, const ExpertFacts* experts,
+                                      const Float8Facts* fp8, const Float8Facts::Is& recomputes) {
   const TensorSpec partials = norm_backward_partials(s.norm, h.R, h.D, h.norms_sum_biases);
   std::vector<ScratchSet> sets;
+  const auto add = [&sets](const std::vector<ScratchSet>& more) {
+    sets.insert(sets.end(), more.begin(), more.end());
+  };
+  if (fp8 != nullptr) {
+    add(fp8->attention_scratch(recomputes));
+    add(experts != nullptr ? experts->scratch() : fp8->feed_forward_scratch(recomputes));
+    if (experts != nullptr) sets.push_back({"mlp.dh2", {h.stream(), partials}});
+    return sets;
+  }
   if (h.parts_rows) {
     sets.push_back({"whole stream", {h.row(h.D)}, true});  // gathered, or before it is summed
     sets.push_back({"whole gradient", {h.stream(), h.row(h.D)}});  // of the stream, beside its part
@@ -142,8 +152,14 @@ std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h,
 template <typename Fills>
 Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
                   const RotationFacts& rotation, const ContextFacts& context,
-                  const TileFacts& tiles, const ExpertFacts* experts, bool makes_y, Fills fills) {
+                  const TileFacts& tiles, const ExpertFacts* experts, const Float8Facts* fp8,
+                  const Float8Facts::Is& keeps, bool makes_y, Fills fills) {
   Work work;
+  if (fp8 != nullptr && experts == nullptr) {
+    fp8->attention_forward(work, makes_y, fills, keeps);
+    fp8->feed_forward(work, makes_y, fills, keeps);
+    return work;
+  }
   std::vector<OpCost>& ops = work.ops;
   const StreamComm comm(in, h.D);
   const TensorSpec none{};
@@ -201,9 +217,14 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
 template <typename Recomputes>
 Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
                          const RotationFacts& rotation, const ContextFacts& context,
-                         const TileFacts& tiles, const ExpertFacts* experts,
+                         const TileFacts& tiles, const ExpertFacts* experts, const Float8Facts* fp8,
                          Recomputes recomputes) {
   Work work;
+  if (fp8 != nullptr && experts == nullptr) {
+    fp8->feed_forward_backward(work, recomputes);
+    fp8->attention_backward(work, recomputes);
+    return work;
+  }
   std::vector<OpCost>& ops = work.ops;
   const StreamComm comm(in, h.D);
   const TensorSpec none{};
@@ -251,7 +272,13 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
 }
 
 Work weight_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
-                          const ExpertFacts* experts) {
+                          const ExpertFacts* experts, const Float8Facts* fp8) {
+  if (fp8 != nullptr && experts == nullptr) {
+    Work work;
+    fp8->feed_forward_weights(work);
+    fp8->attention_weights(work);
+    return work;
+  }
   const auto wgrad = [&](int64_t out, int64_t width, BlockParam bias) {
     const bool has_bias = bias == BlockParam::qkv_bias ? s.has_qkv_bias() : s.linear_bias;
     const bool sums = has_bias && !is_bias_made_in_b(s, in.shape, bias);
@@ -283,10 +310,12 @@ Facts block_facts(const BlockSpec& block, const FactsInput& in) {
   std::optional<ExpertFacts> of_experts;
   if (s.moe) of_experts.emplace(s, in);
   const ExpertFacts* experts = of_experts ? &*of_experts : nullptr;
+  std::optional<Float8Facts> of_fp8;
+  if (in.recipe.fp8) of_fp8.emplace(s, in, rotation, context);
+  const Float8Facts* fp8 = of_fp8 ? &*of_fp8 : nullptr;
   Facts f;
   f.params = block_params(block, in.model, in.layer);
-  f.stash = block_slots(s, h, rotation, context, experts);
-  f.scratch = block_scratch(s, h, rotation, context, tiles, experts);
+  f.stash = block_slots(s, h, rotation, context, experts, fp8);
   const auto has_fate = [&](Fate fate) {
     return [&f, &in, fate](BlockSlot slot) {
       const auto index = static_cast<int>(slot);
@@ -297,16 +326,18 @@ Facts block_facts(const BlockSpec& block, const FactsInput& in) {
     ops = std::move(work.ops);
     comm = std::move(work.comm);
   };
+  f.scratch =
+      block_scratch(s, h, rotation, context, tiles, experts, fp8, has_fate(Fate::recomputed_in_b));
   keep(f.f, f.f_comm,
-       forward_work(s, in, h, rotation, context, tiles, experts, true,
+       forward_work(s, in, h, rotation, context, tiles, experts, fp8, has_fate(Fate::kept), true,
                     [](BlockSlot) { return true; }));
   keep(f.b, f.b_comm,
-       input_gradient_work(s, in, h, rotation, context, tiles, experts,
+       input_gradient_work(s, in, h, rotation, context, tiles, experts, fp8,
                            has_fate(Fate::recomputed_in_b)));
-  keep(f.w, f.w_comm, weight_gradient_work(s, in, h, experts));
-  keep(
-      f.r, f.r_comm,
-      forward_work(s, in, h, rotation, context, tiles, experts, false, has_fate(Fate::recomputed)));
+  keep(f.w, f.w_comm, weight_gradient_work(s, in, h, experts, fp8));
+  keep(f.r, f.r_comm,
+       forward_work(s, in, h, rotation, context, tiles, experts, fp8, has_fate(Fate::recomputed),
+                    false, has_fate(Fate::recomputed)));
   if (h.has_tiles) f.b_recomputed_flops = tiles.recomputed_flops();
   return f;
 }

@@ -100,6 +100,15 @@ std::vector<Param> params_of(const ModelSpec& model, int layer) {
       layer_of(model, layer));
 }
 
+std::vector<Param> params_of(const ModelSpec& model, int layer, const Recipe& recipe) {
+  std::vector<Param> params = params_of(model, layer);
+  const bool is_block = std::holds_alternative<BlockSpec>(layer_of(model, layer));
+  if (!recipe.fp8 || !is_block) return params;
+  for (Param& param : params)
+    param.is_apart = !param.matrices.empty() || param.view == ParamView::expert;
+  return params;
+}
+
 std::vector<StateTensor> state_of(const ModelSpec& model, int layer,
                                   const OptimizerTypes& optimizer, const Recipe& recipe) {
   std::vector<StateTensor> all = optimizer_state(optimizer, recipe);
@@ -115,12 +124,14 @@ std::vector<StateTensor> state_of(const ModelSpec& model, int layer,
 Facts facts(const ModelSpec& model, int layer, const LocalShape& shape, const Recipe& recipe,
             Recompute recompute, const Backend& backend, const OptimizerTypes& optimizer) {
   check_supported(shape);
-  const internal::FactsInput in{model, layer, shape, recipe, recompute, backend};
+  const Recipe own = layer_recipe(recipe, model, layer);
+  const internal::FactsInput in{model, layer, shape, own, recompute, backend};
   Facts all =
       std::visit(Match{[&](const EmbeddingSpec& s) { return internal::embedding_facts(s, in); },
                        [&](const BlockSpec& s) { return internal::block_facts(s, in); },
                        [&](const HeadSpec& s) { return internal::head_facts(s, in); }},
                  layer_of(model, layer));
+  all.params = params_of(model, layer, recipe);
   all.state = state_of(model, layer, optimizer, recipe);
   if (optimizer.kind == OptimizerKind::muon) {
     const BucketLayout bucket = bucket_layout(all.params, shape.mesh);

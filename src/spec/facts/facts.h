@@ -46,6 +46,9 @@ struct Param {
   // Rows of the matrices of a block that lie one after the other in it (q, k, v). Empty for other
   // parameters.
   std::vector<int64_t> matrices = {};
+  // Under a recipe of fp8 the matrices of every block are in buckets apart, whose parameters may be
+  // 8-bit codes.
+  bool is_apart = false;
 };
 
 // Is the gradient on a rank along tp a partial sum?
@@ -56,6 +59,8 @@ std::string name_of_layer(const ModelSpec&, int layer);
 
 // Returns the parameters in the order of the layer's parameter enum below.
 std::vector<Param> params_of(const ModelSpec&, int layer);
+// The same, with Param::is_apart as the recipe of a plan requires.
+std::vector<Param> params_of(const ModelSpec&, int layer, const Recipe&);
 
 enum class EmbeddingParam : int { tokens, positions, count };
 enum class BlockParam : int {
@@ -128,6 +133,15 @@ enum class BlockSlot : int {
   dx2_whole,
   heads,    // q, k, v of some heads for all rows of the group, under Ulysses
   o_heads,  // and their o
+  // ---- products in 8 bits (float8_facts.cpp): there are no h1, h2, act, dqkv and dup
+  amax,  // largest magnitudes by Quantized, of this micro-batch
+  h1_t,  // transposed codes, for weight gradients
+  h2_t,
+  act_t,
+  dqkv_t,
+  dx2_t,
+  dup_t,
+  dy_t,
   // ---- a mixture of experts (expert_facts.cpp); up, act and dup are those of the rows
   logits,      // of the router
   choice,      // experts of each token
@@ -225,7 +239,8 @@ struct Facts {
   std::vector<CommCost> f_comm, b_comm, w_comm, r_comm;
 };
 
-// REQUIRES: 0 <= layer < model.layers.size(). Throws ConfigError for sizes that do not divide.
+// `recipe` is that of a plan. REQUIRES: 0 <= layer < model.layers.size(). Throws ConfigError for
+// sizes that do not divide.
 Facts facts(const ModelSpec&, int layer, const LocalShape&, const Recipe&, Recompute,
             const Backend&, const OptimizerTypes& = {});
 

@@ -174,6 +174,66 @@ struct ExpertFacts {
   void give_back(Work&, int64_t width, base::DType) const;
 };
 
+struct GemmShape {
+  int64_t m = 0, n = 0, k = 0;
+  GemmLayout layout = GemmLayout::nn;
+  base::DType operands = base::DType::f32;
+  base::DType result = base::DType::f32;
+  bool accumulates = false;
+};
+
+// The products of a block in 8 bits, and what quantises their operands: slots, scratch, ops and
+// collectives, in the order of nn/attention/ and nn/feed_forward.cpp. `local` is a rank's block
+// along tp. In a block with experts only the attention part applies.
+struct Float8Facts {
+  Float8Facts(const BlockSpec& local, const FactsInput&, const RotationFacts&, const ContextFacts&);
+
+  using Is = std::function<bool(BlockSlot)>;
+
+  void slots(std::vector<Slot>&) const;
+  std::vector<ScratchSet> attention_scratch(const Is& recomputes) const;
+  std::vector<ScratchSet> feed_forward_scratch(const Is& recomputes) const;
+  // `is_first`: not a recompute. `fills` is true for slots that are written, `keeps` for transposed
+  // codes that are written.
+  void attention_forward(Work&, bool is_first, const Is& fills, const Is& keeps) const;
+  void feed_forward(Work&, bool is_first, const Is& fills, const Is& keeps) const;
+  // `recomputes` is true for slots that B recomputes.
+  void feed_forward_backward(Work&, const Is& recomputes) const;
+  void attention_backward(Work&, const Is& recomputes) const;
+  void feed_forward_weights(Work&) const;
+  void attention_weights(Work&) const;
+
+  const BlockSpec& s;
+  const FactsInput& in;
+  const RotationFacts& rotation;
+  const ContextFacts& context;
+  const Float8Recipe& fp8;
+  int64_t T, R, D, HK, N, U, F;
+  int ranks;
+  bool parts_rows, is_gelu, norms_sum_biases, has_amax;
+  base::DType act, grad;
+
+ private:
+  base::TensorSpec stream() const { return {{R, D}, act}; }
+  base::TensorSpec row(int64_t width) const { return {{T, width}, act}; }
+  base::TensorSpec whole() const { return parts_rows ? row(D) : base::TensorSpec{}; }
+  base::TensorSpec codes(int64_t rows, int64_t cols) const {
+    return codes_spec(fp8.rows, rows, cols);
+  }
+  base::TensorSpec weight_codes(int64_t rows, int64_t cols) const {
+    return codes_spec(fp8.weights, rows, cols);
+  }
+  void amax(Work&, const base::TensorSpec& x) const;
+  void quantize(Work&, int64_t width, bool by_rows, bool by_columns) const;
+  void product(Work&, const GemmShape&, std::initializer_list<base::TensorSpec> extra) const;
+  void norm(Work&, bool is_first, bool by_columns) const;
+  void norm_backward(Work&, bool recomputes) const;
+  void project(Work&, int64_t width) const;
+  void input_gradient(Work&, int64_t in_width, int64_t out_width,
+                      std::initializer_list<base::TensorSpec> extra) const;
+  void weight_gradient(Work&, int64_t out_width, int64_t in_width, BlockParam bias) const;
+};
+
 // Return the bytes that an operation moves, without rounding to grains.
 int64_t moved(const base::TensorSpec&);
 int64_t moved(std::initializer_list<base::TensorSpec>);
@@ -182,13 +242,6 @@ int64_t moved(std::initializer_list<base::TensorSpec>);
 // once.
 OpCost streaming(OpKind, const base::TensorSpec& main, std::initializer_list<base::TensorSpec> all);
 
-struct GemmShape {
-  int64_t m = 0, n = 0, k = 0;
-  GemmLayout layout = GemmLayout::nn;
-  base::DType operands = base::DType::f32;
-  base::DType result = base::DType::f32;
-  bool accumulates = false;
-};
 // `extra`: bias, residual and epilogue tensors.
 OpCost gemm_cost(const GemmShape&, std::initializer_list<base::TensorSpec> extra);
 

@@ -36,19 +36,24 @@ int64_t parts_of_all(const Plan& plan, ParamView view) {
 }
 
 // Adds the buffers for whole parameters of the buckets `which`, which share `slots` of them.
-void add_gathered(const Plan& plan, std::span<const BucketSize> buckets,
-                  std::span<const size_t> which, size_t slots, DataBuffers& all) {
+void add_gathered(std::span<const BucketSize> buckets, std::span<const size_t> which, size_t slots,
+                  DataBuffers& all) {
   const size_t first = all.gathered.size();
   for (size_t i = 0; i < slots; ++i) {
-    all.gathered.push_back({{largest_bucket(buckets, which, i, slots)}, plan.recipe.storage});
+    int64_t bytes = 0;
+    for (size_t at = i; at < which.size(); at += slots) {
+      const BucketSize& bucket = buckets[which[at]];
+      bytes = std::max(bytes, bucket.elements * base::size_of(bucket.storage));
+    }
+    all.gathered.push_back({{bytes}, base::DType::u8});
   }
   for (size_t i = 0; i < which.size(); ++i) {
     all.gather_slot[which[i]] = static_cast<int>(first + i % slots);
   }
 }
 
-// Adds the buffers of the buckets `which`, all of one view.
-void add_view(const Plan& plan, std::span<const BucketSize> buckets, std::span<const size_t> which,
+// Adds the buffers of the buckets `which`, all of one kind.
+void add_kind(const Plan& plan, std::span<const BucketSize> buckets, std::span<const size_t> which,
               bool is_tied, DataBuffers& all) {
   if (plan.zero.grads) {
     const size_t first = all.work.size();
@@ -61,13 +66,13 @@ void add_view(const Plan& plan, std::span<const BucketSize> buckets, std::span<c
   }
   if (!gathers_params(plan, buckets[which.front()].view)) return;
   if (is_tied) {
-    add_gathered(plan, buckets, which.first(1), 1, all);
+    add_gathered(buckets, which.first(1), 1, all);
     which = which.subspan(1);
   }
   const size_t slots = plan.layout.keeps_params()
                            ? which.size()
                            : std::min(static_cast<size_t>(plan.layout.prefetch) + 1, which.size());
-  add_gathered(plan, buckets, which, slots, all);
+  add_gathered(buckets, which, slots, all);
 }
 
 }  // namespace
@@ -83,12 +88,15 @@ DataBuffers data_buffers(const Plan& plan, std::span<const BucketSize> buckets, 
   all.work_slot.assign(buckets.size(), -1);
   all.gather_slot = all.work_slot;
   int64_t received = 0, rounded = 0;
-  for (const ParamView view : {ParamView::dense, ParamView::expert}) {
+  for (const BucketKind& kind :
+       {BucketKind{ParamView::dense, false}, BucketKind{ParamView::dense, true},
+        BucketKind{ParamView::expert, false}, BucketKind{ParamView::expert, true}}) {
     std::vector<size_t> which;
     for (size_t b = 0; b < buckets.size(); ++b) {
-      if (buckets[b].view == view) which.push_back(b);
+      if (buckets[b].kind().is_like(kind)) which.push_back(b);
     }
     if (which.empty()) continue;
+    const ParamView view = kind.view;
     const int64_t largest = largest_bucket(buckets, which);
     const base::DType sums = sum_dtype(plan, view);
     if (const int ranks = sum_ranks(plan.mesh, view); ranks > 1) {
@@ -98,7 +106,7 @@ DataBuffers data_buffers(const Plan& plan, std::span<const BucketSize> buckets, 
           std::max({received, parts * min_bytes_a_part, std::min(wanted, max_received_bytes)});
     }
     if (sums != plan.recipe.grad) rounded = std::max(rounded, largest);
-    add_view(plan, buckets, which, is_tied && view == ParamView::dense, all);
+    add_kind(plan, buckets, which, is_tied && which.front() == 0, all);
   }
   if (received > 0) all.received = {{received}, base::DType::u8};
   if (rounded > 0) all.rounded = {{rounded}, base::DType::bf16};
@@ -119,7 +127,8 @@ int64_t bytes_of(const DataBuffers& buffers) {
 GradSpecs grad_specs(const Plan& plan, const BucketSize& bucket) {
   GradSpecs specs;
   if (plan.inference) return specs;
-  const auto [elements, view] = bucket;
+  const int64_t elements = bucket.elements;
+  const ParamView view = bucket.view;
   const base::DType grad = plan.recipe.grad;
   specs.nodes.assign(static_cast<size_t>(node_buffers(plan, view)),
                      {{elements}, sum_dtype(plan, view)});

@@ -41,13 +41,28 @@ void add_state(const Plan& plan, std::span<const StateTensor> state, const Bucke
   const auto share = [&](bool is_sharded) {
     return is_sharded ? elements / state_shards(plan, bucket.view) : elements;
   };
-  sum.params += base::bytes_of({{share(plan.zero.params)}, plan.recipe.storage});
-  sum.optim += state_bytes(state, plan, bucket).total;
+  sum.params += base::bytes_of({{share(plan.zero.params)}, bucket.storage});
+  sum.optim += state_bytes(bucket_state(state, bucket), plan, bucket).total;
   if (plan.inference) return;
   const GradSpecs grads = grad_specs(plan, bucket.size());
   sum.grads +=
       base::bytes_of(grads.leaf) + base::bytes_of(grads.round_sum) + base::bytes_of(grads.shard);
   for (const base::TensorSpec& node : grads.nodes) sum.grads += base::bytes_of(node);
+}
+
+std::vector<int> float8_layers(const ModelSpec& model, const Plan& plan, int pp_rank) {
+  std::vector<int> layers;
+  if (plan.inference) return layers;
+  for (const int layer : layers_of_rank(model, plan, pp_rank)) {
+    if (layer_recipe(plan.recipe, model, layer).fp8) layers.push_back(layer);
+  }
+  return layers;
+}
+
+base::TensorSpec numerics_spec(const ModelSpec& model, const Plan& plan, int pp_rank) {
+  const auto layers = static_cast<int64_t>(float8_layers(model, plan, pp_rank).size());
+  if (layers == 0) return {};
+  return {{layers * quantized_count, quantize_counts_bytes}, base::DType::u8};
 }
 
 StepMemory step_memory(const Plan& plan) {
@@ -139,10 +154,12 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   MemoryTable sum;
   std::vector<BucketLayout> buckets;
   for (const StashStage& stage : stages) {
+    int stage_layer = layers_of_stage(model, plan, stage.number).first;
     for (const Facts& layer : stage.layers) {
       std::vector<StateTensor> state = plan.inference ? inference_state(layer.state) : layer.state;
-      for (const ParamView view : views_of(layer.params)) {
-        buckets.push_back(bucket_layout(layer.params, plan.mesh, view));
+      for (const BucketLayout& bucket :
+           layer_buckets(model, stage_layer++, plan.recipe, plan.mesh)) {
+        buckets.push_back(bucket);
         add_state(plan, state, buckets.back(), sum);
         // Own tensors are part of a layer's first bucket.
         std::erase_if(state, [](const StateTensor& tensor) { return tensor.is_own(); });
@@ -151,6 +168,10 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
         if (!plan.inference || set.in_forward) sum.scratch = std::max(sum.scratch, bytes_of(set));
       }
     }
+  }
+  for (const base::TensorSpec& scales : weight_scale_specs(buckets)) {
+    sum.params += base::bytes_of(scales);
+    sum.optim += base::bytes_of(scales);  // the largest weights
   }
   const auto table = shared_table(model, plan);
   if (table) add_table(*table, pp_rank, sum);
@@ -161,7 +182,7 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   sum.comm += bytes_of(pipe_buffers(model, plan, pp_rank));
   sum.scratch += base::bytes_of(stream_workspace_spec(backend));
   sum.params += base::bytes_of(rope_table_of_rank(model, plan, pp_rank));
-  sum.optim += bytes_of(step_memory(plan));
+  sum.optim += bytes_of(step_memory(plan)) + base::bytes_of(numerics_spec(model, plan, pp_rank));
 
   const StashLayout stash = stash_layout_of_rank(plan, pp_rank, stages);
   const std::vector<std::optional<SlotHome>> places = grad_places(plan, stash, buckets);

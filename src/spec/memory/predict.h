@@ -33,6 +33,12 @@ struct StepMemory {
   base::TensorSpec squares;  // WideSums: of the gradient by layer, then of the updates
   base::TensorSpec signals;  // StepState, then the totals of all ranks (step_totals_bytes)
 };
+// Returns the blocks of a rank whose products are in 8 bits.
+std::vector<int> float8_layers(const ModelSpec&, const Plan&, int pp_rank);
+// Returns the memory in which they count what quantising did; an empty shape if there are none.
+constexpr int64_t quantize_counts_bytes = 48;
+base::TensorSpec numerics_spec(const ModelSpec&, const Plan&, int pp_rank);
+
 StepMemory step_memory(const Plan&);
 int64_t bytes_of(const StepMemory&);
 // Staged batches: bytes for each micro-batch of a step, and once per rank.

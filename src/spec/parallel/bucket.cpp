@@ -66,26 +66,61 @@ int64_t padded_elements(int64_t elements, int64_t ranks) {
   return base::round_up(elements, shard_grain_elements * ranks);
 }
 
-std::vector<ParamView> views_of(std::span<const Param> params) {
-  std::vector<ParamView> views;
+std::vector<BucketKind> bucket_kinds(const ModelSpec& model, int layer, const Recipe& recipe) {
+  const std::vector<Param> params = params_of(model, layer, recipe);
+  const Recipe own = layer_recipe(recipe, model, layer);
+  std::vector<BucketKind> kinds;
   for (int i = 0; i < static_cast<int>(ParamView::count); ++i) {
-    const auto view = static_cast<ParamView>(i);
-    if (std::ranges::any_of(params, [view](const Param& param) { return param.view == view; })) {
-      views.push_back(view);
+    for (const bool is_apart : {false, true}) {
+      const bool has_codes = is_apart && own.fp8;
+      const BucketKind kind{static_cast<ParamView>(i), is_apart,
+                            has_codes ? own.format(Role::w_fwd) : own.storage};
+      const auto is_in = [&](const Param& param) {
+        return !param.shard.shape.empty() && param.view == kind.view &&
+               param.is_apart == kind.is_apart;
+      };
+      if (std::ranges::any_of(params, is_in)) kinds.push_back(kind);
     }
   }
-  return views;
+  return kinds;
+}
+
+MatrixShape matrix_shape(const Param& param, const Sizes& sizes) {
+  const std::vector<int64_t> dims = local_shape(param.shard, sizes);
+  TRIREME_CHECK(dims.size() == 2 || dims.size() == 3, "'{}' has {} dimensions", param.shard.name,
+                dims.size());
+  const bool is_list = dims.size() == 3;
+  return {is_list ? dims[0] : 1, dims[is_list ? 1 : 0], dims.back()};
+}
+
+std::vector<BucketLayout> layer_buckets(const ModelSpec& model, int layer, const Recipe& recipe,
+                                        const Sizes& sizes) {
+  const std::vector<Param> params = params_of(model, layer, recipe);
+  std::vector<BucketLayout> layouts;
+  for (const BucketKind& kind : bucket_kinds(model, layer, recipe)) {
+    layouts.push_back(
+        bucket_layout(params, sizes, kind, recipe.fp8 ? recipe.fp8->weights : ScaleShape::tensor));
+  }
+  return layouts;
 }
 
 BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes, ParamView view) {
+  return bucket_layout(params, sizes, BucketKind{view});
+}
+
+BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes,
+                           const BucketKind& kind, ScaleShape weights) {
   BucketLayout layout;
+  const ParamView view = kind.view;
   layout.view = view;
-  const auto add = [&](bool decays, Kind kind) {
+  layout.is_apart = kind.is_apart;
+  layout.storage = kind.storage;
+  const auto add = [&](bool decays, Kind which) {
     const int64_t begin = layout.elements;
     for (size_t i = 0; i < params.size(); ++i) {
       const Param& param = params[i];
       if (param.tied_copy || param.shard.shape.empty() || param.view != view ||
-          param.decays != decays || kind_of(param) != kind) {
+          param.is_apart != layout.is_apart || param.decays != decays || kind_of(param) != which) {
         continue;
       }
       const int64_t elements = local_elements(param.shard, sizes);
@@ -108,7 +143,12 @@ BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes, Pa
   TRIREME_CHECK(std::none_of(params.begin(), params.end(), is_left_out),
                 "a parameter with weight decay whose gradient is partial along tp");
   for (const BucketEntry& entry : layout.entries) {
-    check_expert(params[static_cast<size_t>(entry.param)]);
+    const Param& param = params[static_cast<size_t>(entry.param)];
+    check_expert(param);
+    if (!kind.has_codes()) continue;
+    const MatrixShape m = matrix_shape(param, sizes);
+    layout.first_scale.push_back(layout.scales);
+    layout.scales += m.count * scale_spec(weights, m.rows, m.cols).shape.elements();
   }
   layout.matrices = end_of_matrices(params, layout);
   layout.elements = padded_elements(layout.elements, mesh_view(view).ranks(sizes));

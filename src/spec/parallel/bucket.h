@@ -23,14 +23,40 @@ struct BucketEntry {
   bool operator==(const BucketEntry&) const = default;
 };
 
-// What the ranges of a bucket on ranks depend on.
+// The parameters of a layer that form one bucket: those of a view, and of these the ones that are
+// apart (Param::is_apart), or the others.
+struct BucketKind {
+  ParamView view = ParamView::dense;
+  bool is_apart = false;
+  base::DType storage = base::DType::f32;  // of its parameters
+  bool operator==(const BucketKind&) const = default;
+
+  // Are parameters codes of 8 bits? Then their fp32 weights are the optimizer's, with scales
+  // beside.
+  bool has_codes() const { return base::is_float8(storage); }
+  bool is_like(const BucketKind& other) const {
+    return view == other.view && is_apart == other.is_apart;
+  }
+};
+
+// What the ranges of a bucket on ranks depend on, and the bytes of its parameters.
 struct BucketSize {
   int64_t elements = 0;  // with padding
   ParamView view = ParamView::dense;
+  bool is_apart = false;
+  base::DType storage = base::DType::f32;
+  int64_t scales = 0;  // of codes, see BucketLayout
+
+  BucketKind kind() const { return {view, is_apart, storage}; }
 };
 
 struct BucketLayout {
   ParamView view = ParamView::dense;
+  bool is_apart = false;
+  base::DType storage = base::DType::f32;
+  // If parameters are codes: the first scale of each entry, and the number of all.
+  std::vector<int64_t> first_scale;
+  int64_t scales = 0;
   std::vector<BucketEntry> entries;
   int64_t decayed = 0;   // elements [0, decayed) have weight decay
   int64_t matrices = 0;  // elements [0, matrices) are those of Param::matrices
@@ -46,16 +72,30 @@ struct BucketLayout {
   // the ranks of the view.
   int64_t elements = 0;
 
-  BucketSize size() const { return {elements, view}; }
+  BucketSize size() const { return {elements, view, is_apart, storage, scales}; }
+  bool has_codes() const { return base::is_float8(storage); }
 };
 
 // Returns `elements` padded for a bucket whose gradients `ranks` ranks sum.
 int64_t padded_elements(int64_t elements, int64_t ranks);
 
-// Returns the views that a layer's parameters have, each once, in the order of the enum.
-std::vector<ParamView> views_of(std::span<const Param>);
-// Tied copies, parameters that the layer does not have (empty shape) and those of other views are
-// left out.
+// Returns the kinds of a layer's buckets: by view in the order of the enum, and those apart after
+// the others of the view. `recipe` is that of a plan.
+std::vector<BucketKind> bucket_kinds(const ModelSpec&, int layer, const Recipe& recipe);
+// Tied copies, parameters that the layer does not have (empty shape) and those of other kinds are
+// left out. `weights`: the shape of the scales of codes.
+BucketLayout bucket_layout(std::span<const Param>, const Sizes&, const BucketKind&,
+                           ScaleShape weights = ScaleShape::tensor);
+// Of parameters that are not apart.
 BucketLayout bucket_layout(std::span<const Param>, const Sizes&, ParamView = ParamView::dense);
+// Returns all buckets of a layer, in the order of bucket_kinds().
+std::vector<BucketLayout> layer_buckets(const ModelSpec&, int layer, const Recipe&, const Sizes&);
+
+// The matrices of a parameter on a rank, one after the other.
+struct MatrixShape {
+  int64_t count = 1, rows = 0, cols = 0;
+};
+// REQUIRES: two or three dimensions.
+MatrixShape matrix_shape(const Param&, const Sizes&);
 
 }  // namespace trireme::spec

@@ -140,15 +140,19 @@ int node_buffers(const Plan& plan, ParamView view) {
 std::vector<BucketKey> bucket_keys(const ModelSpec& model, const Plan& plan, int pp_rank) {
   std::vector<BucketKey> keys;
   for (const int layer : layers_of_rank(model, plan, pp_rank)) {
-    for (const ParamView view : views_of(params_of(model, layer))) keys.push_back({layer, view});
+    for (const BucketKind& kind : bucket_kinds(model, layer, plan.recipe)) {
+      keys.push_back({layer, kind.view, kind.is_apart});
+    }
   }
   return keys;
 }
 
 std::vector<BucketLayout> bucket_layouts(const ModelSpec& model, const Plan& plan, int pp_rank) {
   std::vector<BucketLayout> layouts;
-  for (const BucketKey& key : bucket_keys(model, plan, pp_rank)) {
-    layouts.push_back(bucket_layout(params_of(model, key.layer), plan.mesh, key.view));
+  for (const int layer : layers_of_rank(model, plan, pp_rank)) {
+    for (BucketLayout& layout : layer_buckets(model, layer, plan.recipe, plan.mesh)) {
+      layouts.push_back(std::move(layout));
+    }
   }
   return layouts;
 }
@@ -188,12 +192,13 @@ namespace {
 
 // Adds the bytes that a rank sends for one bucket.
 void add_bucket(const Plan& plan, const Coord& coord, const BucketSize& bucket, TrafficTable& sum) {
-  const auto [elements, view] = bucket;
+  const int64_t elements = bucket.elements;
+  const ParamView view = bucket.view;
   const int64_t ranks = sum_ranks(plan.mesh, view), shards = state_shards(plan, view);
   const auto parts =
       static_cast<int64_t>(tree_cover(leaves(plan, view), leaves_of(plan, coord, view)).size());
   const int64_t grad_bytes = elements * base::size_of(plan.recipe.grad);
-  const int64_t param_bytes = elements * base::size_of(plan.recipe.storage);
+  const int64_t param_bytes = elements * base::size_of(bucket.storage);
   sum.reduce_grads += reduce_rounds(plan) * parts * (ranks - 1) *
                       (elements / ranks * base::size_of(sum_dtype(plan, view)));
   // To all ranks that update the same range.
@@ -203,6 +208,7 @@ void add_bucket(const Plan& plan, const Coord& coord, const BucketSize& bucket, 
                           : plan.zero.optim ? 1
                                             : 0;
   sum.gather_params += gathers * (shards - 1) * (param_bytes / shards);
+  if (shards > 1) sum.layer_state += (ranks - 1) * bucket.scales * int64_t{sizeof(float)};
 }
 
 }  // namespace

@@ -77,10 +77,11 @@ Range leaves_of(const Plan&, const Coord&, ParamView);
 int node_buffers(const Plan&, ParamView);
 
 // ---- buckets
-// A bucket of a rank: the parameters of a layer that have this view.
+// A bucket of a rank: the parameters of a layer that have this view, apart or not.
 struct BucketKey {
   int layer = 0;
   ParamView view = ParamView::dense;
+  bool is_apart = false;
   bool operator==(const BucketKey&) const = default;
 };
 // Return the buckets of all layers of a rank, in order.
@@ -142,7 +143,8 @@ struct TrafficTable {
   int64_t gather_params = 0;   // parameters to the ranks that compute with them
   int64_t step_sums = 0;       // records of a step's end: loss, tokens, squares by layer
   int64_t updates = 0;         // matrices that one rank updates for others (Muon)
-  int64_t layer_state = 0;     // reductions of own tensors of layers (spec/state/state.h)
+  int64_t layer_state = 0;     // reductions of own tensors of layers (spec/state/state.h), and of
+                               // the largest weights that scales of codes need
   int64_t tp_forward = 0;      // activations along tp, and their gradients
   int64_t tp_backward = 0;     //   with those of recompute
   int64_t tp_grads = 0;        // gradients of parameters that are replicated along tp

@@ -13,6 +13,28 @@ std::vector<StateTensor> state_of(const ModelSpec& model, int layer, const Plan&
   return plan.inference ? inference_state(all) : all;
 }
 
+std::vector<StateTensor> bucket_state(std::span<const StateTensor> state,
+                                      const BucketLayout& bucket) {
+  std::vector<StateTensor> own(state.begin(), state.end());
+  if (!bucket.has_codes()) return own;
+  for (StateTensor& tensor : own) {
+    if (tensor.name == weight_state) tensor.dtype = base::DType::f32;
+  }
+  return own;
+}
+
+std::array<base::TensorSpec, 2> weight_scale_specs(std::span<const BucketLayout> buckets) {
+  std::array<int64_t, 2> scales{};
+  for (const BucketLayout& bucket : buckets) {
+    scales[bucket.view == ParamView::expert ? 1 : 0] += bucket.scales;
+  }
+  std::array<base::TensorSpec, 2> specs;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (scales[i] > 0) specs[i] = {{scales[i]}, base::DType::f32};
+  }
+  return specs;
+}
+
 Range covered_range(const StateTensor& tensor, const BucketLayout& layout) {
   TRIREME_CHECK(!tensor.is_own(), "'{}' is not part of a bucket", tensor.name);
   switch (tensor.covers) {

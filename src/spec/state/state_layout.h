@@ -3,6 +3,7 @@
 // take.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -14,6 +15,13 @@ namespace trireme::spec {
 
 // Returns the state of a layer of the plan. Under an inference plan that is inference_state().
 std::vector<StateTensor> state_of(const ModelSpec&, int layer, const Plan&);
+
+// Returns the state of a layer as one of its buckets has it: the weights of codes are fp32 and
+// apart from them.
+std::vector<StateTensor> bucket_state(std::span<const StateTensor>, const BucketLayout&);
+// Returns the scales of all codes of a rank, in the order of its buckets: of dense buckets, and of
+// expert buckets. Empty shapes if there are none.
+std::array<base::TensorSpec, 2> weight_scale_specs(std::span<const BucketLayout>);
 
 // Returns the elements of the bucket that the tensor covers. REQUIRES: it is no own tensor.
 Range covered_range(const StateTensor&, const BucketLayout&);

@@ -49,6 +49,7 @@ int64_t elements_of(const spec::Piece& piece) {
 struct SavedPart {
   const spec::StateTensor& state;
   spec::ParamView view;
+  bool is_apart;
   ckpt::TensorInfo tensor;
   const std::vector<spec::Piece>& pieces;
   int64_t first = 0;  // element of the bucket; 0 for own tensors
@@ -59,9 +60,9 @@ template <typename Each>
 void for_each_saved(const spec::ModelSpec& model, const spec::Plan& plan, const spec::Coord& coord,
                     int layer, const Each& each) {
   const std::vector<spec::StateTensor> state = spec::state_of(model, layer, plan);
-  const std::vector<spec::Param> params = spec::params_of(model, layer);
-  for (const spec::ParamView view : spec::views_of(params)) {
-    const spec::BucketLayout layout = spec::bucket_layout(params, plan.mesh, view);
+  const std::vector<spec::Param> params = spec::params_of(model, layer, plan.recipe);
+  for (const spec::BucketLayout& layout :
+       spec::layer_buckets(model, layer, plan.recipe, plan.mesh)) {
     const spec::Range range = spec::reduced_range(plan, coord, layout.size());
     for (const ckpt::ParamPieces& found :
          ckpt::bucket_pieces(params, layout, plan.mesh, coord, range)) {
@@ -69,7 +70,8 @@ void for_each_saved(const spec::ModelSpec& model, const spec::Plan& plan, const 
       if (!ckpt::saves_along_tp(param, coord)) continue;
       for (const spec::StateTensor& tensor : state) {
         if (!spec::covers(tensor, param)) continue;
-        each(SavedPart{tensor, view, tensor_of(tensor, param), found.pieces, range.begin});
+        each(SavedPart{tensor, layout.view, layout.is_apart, tensor_of(tensor, param), found.pieces,
+                       range.begin});
       }
     }
   }
@@ -77,8 +79,8 @@ void for_each_saved(const spec::ModelSpec& model, const spec::Plan& plan, const 
     if (!tensor.is_own() || !saves_own(tensor, plan.mesh, coord)) continue;
     const std::vector<spec::Piece> pieces = own_pieces(tensor, plan.mesh, coord);
     if (!pieces.empty()) {
-      each(SavedPart{tensor, spec::ParamView::dense, own_tensor_of(tensor, model, layer), pieces,
-                     0});
+      each(SavedPart{tensor, spec::ParamView::dense, false, own_tensor_of(tensor, model, layer),
+                     pieces, 0});
     }
   }
 }
@@ -163,7 +165,8 @@ std::vector<StagedCopy> staged_copies(engine::Engine& engine, const spec::ModelS
   for (const int layer : spec::layers_of_rank(model, engine.plan(), coord[spec::Axis::pp])) {
     for_each_saved(model, engine.plan(), coord, layer, [&](const SavedPart& part) {
       const auto from = std::find_if(state.begin(), state.end(), [&](const auto& held) {
-        return held.layer == layer && held.view == part.view && held.tensor.name == part.state.name;
+        return held.layer == layer && held.view == part.view && held.is_apart == part.is_apart &&
+               held.tensor.name == part.state.name;
       });
       const ckpt::SavedTensor& to = layout.tensors[next++];
       TRIREME_CHECK(
@@ -196,7 +199,7 @@ void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spe
     count = 1;
     while (first + count < state.size() && state[first + count].layer == index) ++count;
     const auto ranges = std::span(state).subspan(first, count);
-    const std::vector<spec::Param> params = spec::params_of(model, index);
+    const std::vector<spec::Param> params = spec::params_of(model, index, engine.plan().recipe);
     // Padding is not saved: it stays zero.
     std::vector<std::vector<float>> values;
     std::vector<ckpt::ReadRequest> requests;
@@ -209,7 +212,8 @@ void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spe
                             own_pieces(part.tensor, mesh, coord), bytes});
         continue;
       }
-      const spec::BucketLayout layout = spec::bucket_layout(params, mesh, part.view);
+      const spec::BucketLayout layout =
+          spec::bucket_layout(params, mesh, spec::BucketKind{part.view, part.is_apart});
       for (const ckpt::ParamPieces& wanted :
            ckpt::bucket_pieces(params, layout, mesh, coord, part.range)) {
         const spec::Param& param = params[static_cast<size_t>(wanted.param)];
