@@ -61,7 +61,9 @@ Config load(const ConfigText& given, const LoadOptions& options) {
       overrides.begin(), overrides.end(),
       [](const Entry& entry) { return entry.section == "model" && entry.key == "name"; });
   apply(source.entries, keys, title, report);
+  check_recipe_alias(source.entries, report);
   apply(overrides, keys, title, report);
+  check_recipe_alias(overrides, report);
   find_model(source, given, options, is_name_overridden, config, report);
   solve(config, report);
   solve_layout(config, given.folder, options, report);
@@ -390,8 +392,8 @@ int64_t validation_samples(const Config& c) {
 }
 
 Config settle_dtype(Config c, bool on_gpu) {
-  if (c.training.dtype != "auto") return c;
-  c.training.dtype = on_gpu ? "bf16" : "fp32";
+  if (c.precision.recipe != "auto") return c;
+  c.precision.recipe = on_gpu ? "bf16" : "fp32";
   const spec::Settled settled = spec::settle(spec::sizes_of(c.dims), workload_of(c), 0,
                                              layout_of(c), spec::Whose::engine, layout_paths());
   for (const spec::Broken& broken : settled.broken) {
@@ -400,7 +402,7 @@ Config settle_dtype(Config c, bool on_gpu) {
         broken.rule->keys.end()) {
       continue;
     }
-    throw base::ConfigError(fmt::format("{} (training.dtype is auto, and the run is on {})",
+    throw base::ConfigError(fmt::format("{} (precision.recipe is auto, and the run is on {})",
                                         spec::to_text(broken), on_gpu ? "a GPU" : "the CPU"));
   }
   return c;

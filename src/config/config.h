@@ -79,11 +79,17 @@ struct Training {
   double skip_norm_multiple = 20;
   int64_t skip_row = 3;
   int64_t steps = 1000;
-  std::string dtype = "auto";
   std::string grad_dtype = "f32";
   int64_t head_chunk_rows = 0;
   bool document_mask = false;
   std::string init_from;
+};
+
+// The recipe of number formats.
+struct Precision {
+  std::string recipe = "auto";  // also the key training.dtype
+  int64_t bf16_first = 1, bf16_last = 1;
+  std::vector<int64_t> bf16_blocks;
 };
 
 struct ActivationCheckpoint {
@@ -221,6 +227,7 @@ struct Config {
   Optimizer optimizer;
   LrScheduler lr_scheduler;
   Training training;
+  Precision precision;
   ActivationCheckpoint activation_checkpoint;
   Validation validation;
   Checkpoint checkpoint;
@@ -281,14 +288,14 @@ ConfigText read_config_text(const std::filesystem::path& path);
 bool is_read_once(const std::filesystem::path& path);
 
 // Accepts TOML or a resolved JSON object (distinguished by content). The result is resolved: it has
-// no -1 that stands for another value, and `dims` is filled in; system.device and training.dtype,
+// no -1 that stands for another value, and `dims` is filled in; system.device and precision.recipe,
 // which depend on the machine, may be "auto". Throws IoError if a file cannot be read, otherwise
 // one ConfigError with a line for every unknown section or key, wrong type and broken rule.
 Config load(const ConfigText& given, const LoadOptions& options);
 // The same for a file; an empty path means defaults only.
 Config load(const std::filesystem::path& file, const LoadOptions& options);
 
-// Replaces training.dtype = "auto" by bf16 on a GPU and by fp32 on the CPU; load() does not know
+// Replaces precision.recipe = "auto" by bf16 on a GPU and by fp32 on the CPU; load() does not know
 // the device. Throws ConfigError if another key requires the other one.
 Config settle_dtype(Config, bool on_gpu);
 

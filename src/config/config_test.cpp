@@ -132,20 +132,20 @@ TEST(Config, overrides_win_and_later_ones_over_earlier) {
 
 TEST(Config, dtype_is_left_to_the_device_unless_it_is_given) {
   const Config open = load_text(small("[optimizer]\nmaster_dtype = \"f32\"\n"));
-  EXPECT_EQ(open.training.dtype, "auto");
-  EXPECT_EQ(settle_dtype(open, true).training.dtype, "bf16");
-  EXPECT_EQ(settle_dtype(open, false).training.dtype, "fp32");
+  EXPECT_EQ(open.precision.recipe, "auto");
+  EXPECT_EQ(settle_dtype(open, true).precision.recipe, "bf16");
+  EXPECT_EQ(settle_dtype(open, false).precision.recipe, "fp32");
   for (const char* dtype : {"fp32", "bf16"}) {
     Config given = open;
-    given.training.dtype = dtype;
+    given.precision.recipe = dtype;
     EXPECT_EQ(settle_dtype(given, true), given);
     EXPECT_EQ(settle_dtype(given, false), given);
   }
   // Split master weights need bf16.
   const Config split = load_text(small("[optimizer]\nmaster_dtype = \"u16\"\n"));
-  EXPECT_EQ(settle_dtype(split, true).training.dtype, "bf16");
+  EXPECT_EQ(settle_dtype(split, true).precision.recipe, "bf16");
   expect_contains(message_of([&] { (void)settle_dtype(split, false); }),
-                  "optimizer.master_dtype = u16: must be f32 if training.dtype = fp32");
+                  "optimizer.master_dtype = u16: must be f32 if precision.recipe = fp32");
 }
 
 TEST(Config, model_overrides_change_the_dims) {
@@ -306,7 +306,7 @@ TEST(Config, types_have_one_spelling_after_reading) {
   const Config config = load_text(small(
       "[training]\ndtype = \"bfloat16\"\ngrad_dtype = \"fp32\"\ndataset_dtype = \"uint32\"\n"
       "[optimizer]\nmaster_dtype = \"torch.uint16\"\n[parallelism]\nreduce_dtype = \"BF16\"\n"));
-  EXPECT_EQ(config.training.dtype, "bf16");
+  EXPECT_EQ(config.precision.recipe, "bf16");
   EXPECT_EQ(config.training.grad_dtype, "f32");
   EXPECT_EQ(config.training.dataset_dtype, "u32");
   EXPECT_EQ(config.optimizer.master_dtype, "u16");
@@ -406,7 +406,7 @@ TEST(ConfigRefusal, names_line_key_and_remedy) {
       {"[activation_checkpoint]\nblocks = 99\n",
        "run.toml:4: activation_checkpoint.blocks = 99: the model has"},
       {"[optimizer]\nmaster_dtype = \"u16\"\n[training]\ndtype = \"fp32\"\n",
-       "run.toml:4: optimizer.master_dtype = u16: must be f32 if training.dtype = fp32"},
+       "run.toml:4: optimizer.master_dtype = u16: must be f32 if precision.recipe = fp32"},
       {"[job]\nname = \"a/b\"\n", "run.toml:4: job.name: must have at most 128 bytes, no slash"},
       {"[job]\nname = \"a\\tb\"\n", "run.toml:4: job.name: must have at most 128 bytes"},
       {"[job]\nname = \"..\"\n", "run.toml:4: job.name: must have at most 128 bytes"},

@@ -57,7 +57,7 @@ bool is_always_written(const std::string& path) {
   constexpr std::array<std::string_view, 9> paths = {"training.local_batch_size",
                                                      "training.global_batch_size",
                                                      "training.seq_len",
-                                                     "training.dtype",
+                                                     "precision.recipe",
                                                      "activation_checkpoint.mode",
                                                      "parallelism.data_parallel_replicate_degree",
                                                      "parallelism.data_parallel_shard_degree",
@@ -83,6 +83,7 @@ std::string config_text(const spec::Workload& work, const spec::Layout& layout,
   std::string_view section = "model";
   const std::vector<Key> keys = keys_of(c), defaults = keys_of(fresh);
   for (size_t i = 0; i < keys.size(); ++i) {
+    if (keys[i].path() == "training.dtype") continue;  // precision.recipe is written
     const bool is_path = keys[i].path() == "training.dataset_path";
     if (!is_path && !is_always_written(keys[i].path()) &&
         value_json(keys[i]) == value_json(defaults[i])) {

@@ -15,6 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+const std::string recipe_key = "precision.recipe", recipe_alias = "training.dtype";
+
 // At most one degree may be -1. A default of -1 becomes 1 if the user gave another -1; axes that
 // the engine does not support become 1.
 void settle_rest(Config& c, Report& report) {
@@ -129,7 +131,11 @@ const spec::LayoutNames& layout_paths() {
                                           "parallelism.logical_dp",
                                           "parallelism.reduce",
                                           "activation_checkpoint.mode",
-                                          "training.dtype",
+                                          "precision.recipe",
+                                          "precision.bf16_first",
+                                          "precision.bf16_last",
+                                          "precision.bf16_blocks",
+                                          "optimizer.name",
                                           "training.grad_dtype",
                                           "optimizer.master_dtype",
                                           "parallelism.reduce_dtype",
@@ -139,6 +145,25 @@ const spec::LayoutNames& layout_paths() {
                                           "activation_checkpoint.ffn_rows",
                                           "model.dims"};
   return paths;
+}
+
+void check_recipe_alias(const std::vector<Entry>& entries, Report& report) {
+  const Entry *recipe = nullptr, *alias = nullptr;
+  for (const Entry& entry : entries) {
+    const std::string path = fmt::format("{}.{}", entry.section, entry.key);
+    if (path == recipe_key) recipe = &entry;
+    if (path == recipe_alias) alias = &entry;
+  }
+  if (recipe == nullptr || alias == nullptr) return;
+  const auto* a = std::get_if<std::string>(&recipe->value);
+  const auto* b = std::get_if<std::string>(&alias->value);
+  if (a == nullptr || b == nullptr || *a == *b) return;
+  const auto first = spec::precision_from_name(*a), second = spec::precision_from_name(*b);
+  if (first && first == second) return;
+  report.blame({recipe_key, recipe_alias},
+               fmt::format("{} = \"{}\", but {} = \"{}\" ({}): both name the recipe; remove one "
+                           "of them, or give both the same value",
+                           recipe_key, *a, recipe_alias, *b, alias->where));
 }
 
 spec::Workload workload_of(const Config& c) {
@@ -183,7 +208,10 @@ spec::Layout layout_of(const Config& c) {
       spec::recompute_from_name(c.activation_checkpoint.mode).value_or(spec::Recompute::none);
   l.recompute_blocks = static_cast<int>(c.activation_checkpoint.blocks);
   l.ffn_rows = c.activation_checkpoint.ffn_rows;
-  l.precision = spec::precision_from_name(c.training.dtype).value_or(spec::Precision::bf16);
+  l.precision = spec::precision_from_name(c.precision.recipe).value_or(spec::Precision::bf16);
+  l.bf16_first = static_cast<int>(c.precision.bf16_first);
+  l.bf16_last = static_cast<int>(c.precision.bf16_last);
+  l.bf16_blocks.assign(c.precision.bf16_blocks.begin(), c.precision.bf16_blocks.end());
   l.grad_dtype = base::dtype_from_name(c.training.grad_dtype);
   l.optimizer = c.optimizer.name == "Muon" ? spec::OptimizerKind::muon : spec::OptimizerKind::adamw;
   l.master_dtype = base::dtype_from_name(c.optimizer.master_dtype);
@@ -232,7 +260,10 @@ void set_layout(Config& c, const spec::Layout& l) {
   c.activation_checkpoint.mode = spec::name_of(l.recompute);
   c.activation_checkpoint.blocks = l.recompute_blocks;
   c.activation_checkpoint.ffn_rows = l.ffn_rows;
-  c.training.dtype = spec::name_of(l.precision);
+  c.precision.recipe = spec::name_of(l.precision);
+  c.precision.bf16_first = l.bf16_first;
+  c.precision.bf16_last = l.bf16_last;
+  c.precision.bf16_blocks.assign(l.bf16_blocks.begin(), l.bf16_blocks.end());
   c.training.grad_dtype = base::name_of(l.grad_dtype);
   c.optimizer.name = l.optimizer == spec::OptimizerKind::muon ? "Muon" : "AdamW";
   c.optimizer.master_dtype = base::name_of(l.master_dtype);
@@ -255,7 +286,10 @@ void solve_layout(Config& c, const fs::path& folder, const LoadOptions& options,
   const spec::ModelSizes sizes =
       report.is_bad("model.dims") ? spec::ModelSizes{} : spec::sizes_of(c.dims);
   if (options.saved) take_saved_sums(sizes, *options.saved, options.world, work, asked);
-  const spec::LayoutNames& names = layout_paths();
+  spec::LayoutNames names = layout_paths();
+  if (!report.was_given(recipe_key) && report.was_given(recipe_alias)) {
+    names[static_cast<size_t>(spec::LayoutKey::precision)] = recipe_alias;
+  }
   const spec::Settled settled =
       spec::settle(sizes, work, options.world, asked, spec::Whose::engine, names);
   for (const spec::Broken& broken : settled.broken) {

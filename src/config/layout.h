@@ -15,8 +15,12 @@ namespace trireme::config {
 void solve_layout(Config& config, const std::filesystem::path& folder, const LoadOptions& options,
                   Report& report);
 
+// Reports a file, or overrides, that give both precision.recipe and training.dtype, which is its
+// alias, with different values.
+void check_recipe_alias(const std::vector<Entry>& entries, Report& report);
+
 // Returns the layout of the keys, with the same fields open. REQUIRES: a known schedule name.
-// training.dtype = "auto" is read as bf16.
+// precision.recipe = "auto" is read as bf16.
 spec::Layout layout_of(const Config& config);
 spec::Workload workload_of(const Config& config);
 // The same without open fields. REQUIRES: a configuration that load() returned.

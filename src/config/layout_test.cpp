@@ -79,6 +79,50 @@ TEST(LayoutConfig, keys_of_context_parallelism_become_the_layout) {
   EXPECT_EQ(settled_layout(other), layout);
 }
 
+TEST(LayoutConfig, keys_of_a_recipe_become_the_layout) {
+  const Config c = load("", with({"precision.recipe=fp8", "precision.bf16_first=2",
+                                  "precision.bf16_last=0", "precision.bf16_blocks=[3,4]"},
+                                 1));
+  EXPECT_EQ(c.precision.recipe, "fp8-tensor");
+  const spec::Layout layout = settled_layout(c);
+  EXPECT_EQ(layout.precision, spec::Precision::fp8);
+  EXPECT_EQ(layout.bf16_first, 2);
+  EXPECT_EQ(layout.bf16_last, 0);
+  EXPECT_EQ(layout.bf16_blocks, (std::vector<int>{3, 4}));
+  Config other = c;
+  set_layout(other, layout);
+  EXPECT_EQ(settled_layout(other), layout);
+  const TemporaryFolder folder;
+  EXPECT_TRUE(load(folder.write("run.json", to_json(c).dump()), with({}, 1)) == c);
+}
+
+TEST(LayoutConfig, the_alias_of_the_recipe_must_agree_with_it) {
+  const auto recipe = [](const std::string& file, std::vector<std::string> overrides) {
+    const TemporaryFolder folder;
+    return load(folder.write("run.toml", file), with(std::move(overrides), 1)).precision.recipe;
+  };
+  const auto message = [&](const std::string& file, const std::vector<std::string>& overrides) {
+    return message_of([&] { (void)recipe(file, overrides); });
+  };
+  EXPECT_EQ(recipe("", {"training.dtype=bfloat16"}), "bf16");
+  EXPECT_EQ(recipe("", {"training.dtype=FP8", "precision.recipe=fp8-tensor"}), "fp8-tensor");
+  const std::string both = "[training]\ndtype = \"bf16\"\n[precision]\nrecipe = \"fp8-block\"\n";
+  expect_contains(message(both, {}),
+                  "run.toml:4: precision.recipe = \"fp8-block\", but training.dtype = \"bf16\" (");
+  expect_contains(message(both, {}), "run.toml:2): both name the recipe; remove one of them");
+  // An override replaces what the file gives under the other name.
+  EXPECT_EQ(recipe("[training]\ndtype = \"bf16\"\n", {"precision.recipe=fp16"}), "fp16");
+  EXPECT_EQ(recipe("[precision]\nrecipe = \"bf16\"\n", {"training.dtype=fp32"}), "fp32");
+  expect_contains(message("", {"precision.recipe=fp16", "training.dtype=fp32"}),
+                  "override precision.recipe=fp16: precision.recipe = \"fp16\", but");
+  expect_contains(message("", {"precision.recipe=fp4"}),
+                  "precision.recipe = \"fp4\": must be one of auto, fp32, bf16, fp16, fp8-tensor, "
+                  "fp8-block, fp8-delayed; fp4 is not supported here");
+  // Rules name the key that was given.
+  expect_contains(message("", {"training.dtype=fp16", "optimizer.master_dtype=u16"}),
+                  "optimizer.master_dtype = u16: must be f32 if training.dtype = fp16");
+}
+
 // ---- pipelines (llama-15m: 6 blocks, with embedding and head 8 layers)
 
 TEST(LayoutConfig, pipeline_keys_become_the_layout) {
@@ -197,6 +241,7 @@ TEST(LayoutConfig, every_rule_is_named_by_its_id) {
     for (const Key& key : keys_of(c)) {
       const bool is_layout = key.section == "parallelism" || key.section == "training" ||
                              key.section == "activation_checkpoint" || key.name == "master_dtype" ||
+                             key.section == "precision" || key.path() == "optimizer.name" ||
                              key.path() == "model.name";
       if (is_layout) overrides.push_back(key.path() + "=" + override_text(key));
     }

@@ -60,6 +60,8 @@ std::vector<Key> keys_of(Config& c) {
   const Range beta{.low = 0, .high = 1, .high_excluded = true};
   const Range share{.low = 0, .high = 1, .low_excluded = true};
   const Range degree{.low = 1, .high = spec::max_degree, .or_value = -1};
+  static const std::vector<std::string_view> recipes = {
+      "auto", "fp32", "bf16", "fp16", "fp8-tensor", "fp8-block", "fp8-delayed"};
   KeyList k;
   k.section("job");
   k.text("name", c.job.name,
@@ -146,10 +148,7 @@ std::vector<Key> keys_of(Config& c) {
            "limit on consecutive skipped steps: after that many, the next step with a finite norm "
            "is applied, clipped; 0: no limit");
   k.number("steps", c.training.steps, at_least(1), "optimizer steps");
-  k.choice(
-      "dtype", c.training.dtype, {"auto", "fp32", "bf16"},
-      "format of parameters and activations; bf16 runs have fp32 master weights; auto: bf16 on "
-      "a GPU, fp32 on the CPU. run.json contains the resolved value");
+  k.choice("dtype", c.precision.recipe, recipes, "another name of precision.recipe");
   k.choice("grad_dtype", c.training.grad_dtype, {"f32", "bf16"},
            "format in which gradients are accumulated");
   k.number("head_chunk_rows", c.training.head_chunk_rows, {.low = 0, .high = 1 << 30},
@@ -158,6 +157,22 @@ std::vector<Key> keys_of(Config& c) {
             "attention does not cross document boundaries");
   k.text("init_from", c.training.init_from,
          "folder of Hugging Face weights to start from; empty: random weights");
+
+  k.section("precision");
+  k.choice(
+      "recipe", c.precision.recipe, recipes,
+      "number formats of parameters, activations and products; runs below fp32 have fp32 master "
+      "weights. fp16: with a loss scale; fp8-tensor (or fp8): products of blocks in 8 bits with "
+      "one scale a tensor; fp8-block: a scale for 128 values of a row and 128 x 128 of a weight; "
+      "fp8-delayed: scales of the steps before; everything else of these three is in bf16. auto: "
+      "bf16 on a GPU, fp32 on the CPU. run.json contains the resolved value");
+  k.number("bf16_first", c.precision.bf16_first, {.low = 0, .high = 1 << 20},
+           "first blocks whose products stay in bf16 under a recipe of fp8");
+  k.number("bf16_last", c.precision.bf16_last, {.low = 0, .high = 1 << 20},
+           "last blocks whose products stay in bf16 under a recipe of fp8");
+  k.numbers("bf16_blocks", c.precision.bf16_blocks, {.low = 0, .high = 1 << 20},
+            "further blocks whose products stay in bf16 under a recipe of fp8, counted from 0, in "
+            "ascending order");
 
   k.section("activation_checkpoint");
   k.choice("mode", c.activation_checkpoint.mode, {"none", "selective", "full"},

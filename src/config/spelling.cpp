@@ -8,6 +8,7 @@
 #include <cstddef>
 
 #include "base/text/type_spelling.h"
+#include "spec/recipe.h"
 
 namespace trireme::config {
 
@@ -63,7 +64,11 @@ std::optional<std::string_view> choice_of(std::string_view word,
       choices, [&](std::string_view choice) { return lower(choice) == lower(word); });
   if (alike != choices.end()) return *alike;
   const auto type = base::short_type_name(word);
-  if (!type) return std::nullopt;
+  if (!type) {
+    const auto recipe = spec::precision_from_name(lower(word));
+    const auto named = recipe ? std::ranges::find(choices, spec::name_of(*recipe)) : choices.end();
+    return named == choices.end() ? std::nullopt : std::optional(*named);
+  }
   const auto same = std::find_if(choices.begin(), choices.end(), [&](std::string_view choice) {
     return base::short_type_name(choice) == type;
   });
@@ -71,7 +76,8 @@ std::optional<std::string_view> choice_of(std::string_view word,
 }
 
 std::string choice_hint(std::string_view word, const std::vector<std::string_view>& choices) {
-  if (base::short_type_name(word)) return fmt::format("; {} is not supported here", word);
+  if (base::short_type_name(word) || spec::precision_from_name(word))
+    return fmt::format("; {} is not supported here", word);
   const auto best = nearest(word, choices);
   return best ? fmt::format("; did you mean '{}'?", *best) : "";
 }

@@ -18,8 +18,8 @@ std::optional<std::string_view> nearest(std::string_view word,
                                         const std::vector<std::string_view>& candidates);
 
 // Returns the choice that `word` names: itself, in any case of letters, or, if choices are element
-// types, another spelling of the same type ("float32" for "fp32"). Returns none if there is no such
-// choice.
+// types, another spelling of the same type ("float32" for "fp32", "fp8" for "fp8-tensor"). Returns
+// none if there is no such choice.
 std::optional<std::string_view> choice_of(std::string_view word,
                                           const std::vector<std::string_view>& choices);
 

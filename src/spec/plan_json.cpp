@@ -18,7 +18,7 @@ constexpr std::array<Axis, static_cast<size_t>(Axis::count)> axes = {
 
 std::string dtype_name(base::DType dtype) { return std::string(base::name_of(dtype)); }
 
-// The types of GEMM operands follow from the name.
+// The types of GEMM operands follow from the name, and blocks in bf16 from the layout.
 Json recipe_to_json(const Recipe& recipe) {
   return {{"name", recipe.name},
           {"storage", dtype_name(recipe.storage)},
@@ -33,6 +33,13 @@ void ignore_unscaled_operands(JsonReader& in, const Recipe& recipe) {
                         {"scaling", "none"}};
   in.ignore("gemm", Json(recipe.gemm.size(), operand));
   in.ignore("amax_history", 0);
+}
+
+void take_bf16_blocks(const Layout& l, Recipe& recipe) {
+  if (!recipe.fp8) return;
+  recipe.first_blocks = l.bf16_first;
+  recipe.last_blocks = l.bf16_last;
+  recipe.other_blocks = l.bf16_blocks;
 }
 
 Recipe recipe_from_json(JsonReader in) {
@@ -250,6 +257,7 @@ Plan plan_from_json(const Json& json) {
   plan.head_chunk_rows = in.get<int64_t>("head_chunk_rows");
   plan.layout = in.has("layout") ? layout_from_json(in.at("layout"), "plan.layout")
                                  : layout_of_first_version(in, plan);
+  take_bf16_blocks(plan.layout, plan.recipe);
   plan.predicted = prediction_from_json(in.object("predicted"));
   in.finish();
   return plan;

@@ -21,7 +21,7 @@ struct PlanQuestion {
   plan::Stack stack = plan::trireme_stack();  // that prices the layouts
   std::optional<spec::Layout> asked;          // the layout that was given
   spec::Layout types;                         // its dtypes are those of the search
-  bool is_dtype_open = false;                 // training.dtype is auto: the machine decides
+  bool is_dtype_open = false;                 // precision.recipe is auto: the machine decides
   std::optional<plan::Stack> own_stack;       // of the program whose settings were read
   plan::Space space;
   double memory_fraction = 0.95;

@@ -31,7 +31,7 @@ void take_config(const Args& args, PlanQuestion& q) {
   q.job = plan::job_of(config);
   q.model = config.model.name;
   q.asked = plan::layout_of(config);
-  q.is_dtype_open = config.training.dtype == "auto";
+  q.is_dtype_open = config.precision.recipe == "auto";
   q.gpus = q.asked->ranks();
   q.types = *q.asked;
 }

@@ -44,6 +44,17 @@ std::string context_words(const Layout& l) {
   return fmt::format("{} {}", text, name_of(l.context_slices));
 }
 
+// " with blocks in bf16: first 2, last 0, 3/7"; empty at the defaults.
+std::string bf16_words(const Layout& l) {
+  const Layout fresh;
+  const bool has_other_ends = l.bf16_first != fresh.bf16_first || l.bf16_last != fresh.bf16_last;
+  if (!has_other_ends && l.bf16_blocks.empty()) return "";
+  std::string text = " with blocks in bf16: ";
+  if (has_other_ends) text += fmt::format("first {}, last {}", l.bf16_first, l.bf16_last);
+  if (l.bf16_blocks.empty()) return text;
+  return text + fmt::format("{}{}", has_other_ends ? ", " : "", fmt::join(l.bf16_blocks, "/"));
+}
+
 }  // namespace
 
 std::string_view name_of(ReduceWhen when) { return reduce_names[static_cast<size_t>(when)]; }
@@ -205,6 +216,7 @@ std::string words(const Layout& l) {
   }
   if (l.ffn_rows > 0) add(fmt::format("feed-forward by {} rows", l.ffn_rows));
   add(std::string(name_of(l.precision)));
+  if (is_fp8(l.precision)) text += bf16_words(l);
   if (l.optimizer != OptimizerKind::adamw) add(std::string(name_of(l.optimizer)));
   if (l.grad_dtype != base::DType::f32) {
     add(fmt::format("{} gradients", base::name_of(l.grad_dtype)));

@@ -104,8 +104,8 @@ struct Layout {
   // block and under any policy; 0: all rows, without tiles. With sequence_parallel at least tp.
   int64_t ffn_rows = 0;
   Precision precision = Precision::bf16;
-  // Blocks that stay in bf16 under a recipe of fp8: so many at both ends of the model, and these, in
-  // ascending order. Other recipes ignore them.
+  // Blocks that stay in bf16 under a recipe of fp8: so many at both ends of the model, and these,
+  // in ascending order, counted from 0. 1, 1 and none under other recipes.
   int bf16_first = 1, bf16_last = 1;
   std::vector<int> bf16_blocks;
   base::DType grad_dtype = base::DType::f32;  // of accumulated gradients

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layout as JSON, both ways. Every field is written; reading requires every field, but those of
-// context parallelism and experts and ffn_rows, which the first versions did not have.
+// context parallelism, experts, ffn_rows and bf16_*, which the first versions did not have.
 #include "spec/json_reader.h"
 #include "spec/layout/layout.h"
 
@@ -47,6 +47,9 @@ Json to_json(const Layout& l) {
       {"recompute_blocks", l.recompute_blocks},
       {"ffn_rows", l.ffn_rows},
       {"precision", text_of(l.precision)},
+      {"bf16_first", l.bf16_first},
+      {"bf16_last", l.bf16_last},
+      {"bf16_blocks", l.bf16_blocks},
       {"grad_dtype", std::string(base::name_of(l.grad_dtype))},
       {"optimizer", text_of(l.optimizer)},
       {"master_dtype", std::string(base::name_of(l.master_dtype))},
@@ -104,6 +107,9 @@ Layout layout_from_json(const Json& json, const std::string& path) {
   l.recompute_blocks = in.get<int>("recompute_blocks");
   if (in.has("ffn_rows")) l.ffn_rows = in.get<int64_t>("ffn_rows");
   l.precision = in.named("precision", precision_from_name, all_names<Precision>());
+  if (in.has("bf16_first")) l.bf16_first = in.get<int>("bf16_first");
+  if (in.has("bf16_last")) l.bf16_last = in.get<int>("bf16_last");
+  if (in.has("bf16_blocks")) l.bf16_blocks = in.get<std::vector<int>>("bf16_blocks");
   l.grad_dtype = in.dtype("grad_dtype");
   if (in.has("optimizer")) {  // earlier versions had AdamW only
     l.optimizer = in.named("optimizer", optimizer_from_name, all_names<OptimizerKind>());

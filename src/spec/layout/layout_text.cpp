@@ -39,7 +39,7 @@ struct NumberWord {
   int low, high;
 };
 constexpr int max_number = 1 << 20;
-constexpr std::array<NumberWord, 13> number_words = {{
+constexpr std::array<NumberWord, 15> number_words = {{
     {"tp", &Layout::tp, 1, max_number},
     {"cp", &Layout::cp, 1, max_number},
     {"ulysses", &Layout::ulysses, 1, max_number},
@@ -53,6 +53,8 @@ constexpr std::array<NumberWord, 13> number_words = {{
     {"blocks", &Layout::recompute_blocks, 0, max_number},
     {"prefetch", &Layout::prefetch, 0, 1024},
     {"send-buffers", &Layout::send_buffers, 1, 1024},
+    {"bf16-first", &Layout::bf16_first, 0, max_number},
+    {"bf16-last", &Layout::bf16_last, 0, max_number},
 }};
 
 // Words that consist of a field and a factor, which may have a fraction.
@@ -128,10 +130,11 @@ bool set_type(std::string_view word, std::string_view key, std::string_view valu
   return true;
 }
 
-std::vector<int> numbers_of(std::string_view word, std::string_view text) {
+// Reads numbers with `between` them: "0/3/5".
+std::vector<int> numbers_of(std::string_view word, std::string_view text, char between) {
   std::vector<int> all;
   for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find('/', at), text.size());
+    const size_t end = std::min(text.find(between, at), text.size());
     all.push_back(static_cast<int>(number_of(word, text.substr(at, end - at), 0, max_number)));
     at = end + 1;
   }
@@ -159,7 +162,9 @@ bool set_value(std::string_view word, std::string_view key, std::string_view val
   } else if (key == "ffn-rows") {
     l.ffn_rows = number_of(word, value, 1, 1 << 30);
   } else if (key == "first-layers") {
-    l.first_layers = numbers_of(word, value);
+    l.first_layers = numbers_of(word, value, '/');
+  } else if (key == "bf16-blocks") {
+    l.bf16_blocks = numbers_of(word, value, '+');
   } else if (key == "interleaved") {
     l.schedule = schedule::Kind::interleaved;
     l.chunks = static_cast<int>(number_of(word, value, 2, 4096));
@@ -216,12 +221,11 @@ std::string layout_words() {
   return fmt::format(
       "{}, row-budget=X, capacity=X, overflow={}, kind={}, slices={}, dp=N, shard=N, micro=N, sp, "
       "a schedule ({}, interleaved=N), "
-      "selective, full, fp32, "
-      "bf16, "
-      "fp8, fp4, reduce=once|each, reshard=always|never, prefetch-after, head-chunk=N, ffn-rows=N, "
+      "selective, full, {}, fp8, bf16-blocks=3+7, reduce=once|each, reshard=always|never, "
+      "prefetch-after, head-chunk=N, ffn-rows=N, "
       "first-layers=0/3/5, fast, l1, pp-inside",
       fmt::join(words, ", "), all_names<Overflow>("|"), all_names<ContextKind>("|"),
-      all_names<ContextSlices>("|"), schedule::listed_names(""));
+      all_names<ContextSlices>("|"), schedule::listed_names(""), all_names<Precision>());
 }
 
 Layout layout_from_text(std::string_view text, int64_t ranks) {
@@ -288,6 +292,11 @@ std::string to_text(const Layout& layout) {
   add(l.recompute_blocks >= 0, fmt::format("blocks={}", l.recompute_blocks));
   add(l.ffn_rows != 0, fmt::format("ffn-rows={}", l.ffn_rows));
   add(l.precision != fresh.precision, std::string(name_of(l.precision)));
+  if (is_fp8(l.precision)) {
+    add(l.bf16_first != fresh.bf16_first, fmt::format("bf16-first={}", l.bf16_first));
+    add(l.bf16_last != fresh.bf16_last, fmt::format("bf16-last={}", l.bf16_last));
+    add(!l.bf16_blocks.empty(), fmt::format("bf16-blocks={}", fmt::join(l.bf16_blocks, "+")));
+  }
   add(l.optimizer != fresh.optimizer, std::string(name_of(l.optimizer)));
   for (const TypeWord& type : type_words) {
     add(l.*type.field != base::DType::f32,

@@ -21,7 +21,10 @@ namespace trireme::spec {
 //   a schedule's name        interleaved also with its chunks, as interleaved=3
 //   micro=N accumulate=N     sequences of a micro-batch; micro-batches of a worker
 //   selective full blocks=N  recompute; of the first N blocks only
-//   fp32 bf16 fp8 fp4        precision; grads=bf16 masters=u16 sums=bf16
+//   a recipe's name          fp32, bf16, fp16, fp8-tensor (or fp8), fp8-block, fp8-delayed, fp4;
+//                            grads=bf16 masters=u16 sums=bf16
+//   bf16-first=N bf16-last=N blocks at both ends that stay in bf16 under a recipe of fp8, and
+//   bf16-blocks=3+7          these blocks, counted from 0
 //   fast l1                  not deterministic; deterministic
 // and the rarely needed words that layout_words() lists. Fields that no word sets stay open for
 // settle(). Throws ConfigError that names the word.

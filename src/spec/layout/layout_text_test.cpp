@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/text/json.h"
 #include "schedule/catalogue.h"
+#include "spec/layout/rules.h"
 
 namespace trireme::spec {
 namespace {
@@ -16,6 +18,28 @@ std::string refused(const std::string& text, int64_t processors = 8) {
     return error.what();
   }
   return "not refused";
+}
+
+TEST(LayoutText, recipes_of_fp8_name_their_blocks_in_bf16) {
+  Layout l = layout_from_text("fp8-block bf16-first=2 bf16-blocks=3+7", 1);
+  EXPECT_EQ(l.precision, Precision::fp8_block);
+  EXPECT_EQ(l.bf16_first, 2);
+  EXPECT_EQ(l.bf16_last, 1);
+  EXPECT_EQ(l.bf16_blocks, (std::vector<int>{3, 7}));
+  EXPECT_NE(to_text(l).find(" fp8-block bf16-first=2 bf16-blocks=3+7"), std::string::npos)
+      << to_text(l);
+  EXPECT_EQ(layout_from_text(to_text(l), 1), l);
+  EXPECT_EQ(layout_from_json(to_json(l), "layout"), l);
+  EXPECT_NE(words(l).find("fp8-block with blocks in bf16: first 2, last 1, 3/7"), std::string::npos)
+      << words(l);
+  l.precision = Precision::bf16;
+  EXPECT_EQ(filled(l, {.seq_len = 16}).bf16_blocks, std::vector<int>{}) << "no meaning";
+  EXPECT_EQ(layout_from_text("fp8", 1).precision, Precision::fp8);
+  EXPECT_EQ(to_text(layout_from_text("fp8", 1)).find("bf16-"), std::string::npos);
+  EXPECT_THROW((void)layout_from_text("fp8 bf16-blocks=3+x", 1), base::ConfigError);
+  base::Json json = to_json(l);
+  for (const char* key : {"bf16_first", "bf16_last", "bf16_blocks"}) json.erase(key);
+  EXPECT_EQ(layout_from_json(json, "layout").bf16_first, 1) << "earlier versions had no fp8";
 }
 
 TEST(LayoutText, missing_words_mean_defaults) {

@@ -12,8 +12,9 @@ namespace {
 
 std::vector<Rule> make_book() {
   std::vector<Rule> book;
-  for (const auto chapter : {degree_rules, size_rules, tensor_rules, context_rules, expert_rules,
-                             data_rules, format_rules, custom_schedule_rules, pipeline_rules}) {
+  for (const auto chapter :
+       {degree_rules, size_rules, tensor_rules, context_rules, expert_rules, data_rules,
+        format_rules, precision_rules, custom_schedule_rules, pipeline_rules}) {
     for (Rule& rule : chapter()) book.push_back(std::move(rule));
   }
   return book;
@@ -68,6 +69,10 @@ const LayoutNames& layout_names() {
                                     "reduce",
                                     "recompute",
                                     "precision",
+                                    "bf16_first",
+                                    "bf16_last",
+                                    "bf16_blocks",
+                                    "optimizer",
                                     "grad_dtype",
                                     "master_dtype",
                                     "reduce_dtype",
@@ -81,9 +86,18 @@ const LayoutNames& layout_names() {
 
 namespace {
 
+void add_width(const char* name, int64_t size, ProductWidth::Cut cut, ModelSizes& sizes) {
+  const ProductWidth width{name, size, cut};
+  if (size > 0 && std::ranges::find(sizes.widths, width) == sizes.widths.end()) {
+    sizes.widths.push_back(width);
+  }
+}
+
 void take_experts(const MoeSpec& moe, ModelSizes& sizes) {
   sizes.experts = moe.router.experts;
   sizes.expert_ffn = moe.ffn;
+  add_width("shared_ffn", moe.shared_ffn, ProductWidth::Cut::tp, sizes);
+  add_width("ffn of experts", moe.ffn, ProductWidth::Cut::etp, sizes);
 }
 
 }  // namespace
@@ -101,6 +115,11 @@ ModelSizes sizes_of(const ModelSpec& model) {
   for (const LayerSpec& layer : model.layers) {
     if (const auto* block = std::get_if<BlockSpec>(&layer)) {
       add("heads", block->heads);
+      using enum ProductWidth::Cut;
+      add_width("hidden", block->width, none, sizes);
+      add_width("width of qkv", block->qkv_width(), tp, sizes);
+      add_width("heads x head_dim", block->heads * block->head_dim, tp, sizes);
+      if (!block->moe) add_width("ffn", block->ffn, tp, sizes);
       sizes.has_whole_qk_norm = sizes.has_whole_qk_norm || block->qk_norm_whole;
       if (!block->moe) add("ffn", block->ffn);
       if (block->moe && block->moe->shared_ffn > 0) add("shared_ffn", block->moe->shared_ffn);
@@ -121,12 +140,18 @@ ModelSizes sizes_of(const ModelDims& dims) {
   sizes.name = dims.name;
   if (dims.heads <= 0) return sizes;
   sizes.tp_cuts = {{"heads", dims.heads}};
+  sizes.kv_heads = {dims.kv_heads > 0 ? dims.kv_heads : dims.heads};
+  using enum ProductWidth::Cut;
+  const int64_t head_dim = dims.head_dim > 0 ? dims.head_dim : dims.hidden / dims.heads;
+  add_width("hidden", dims.hidden, none, sizes);
+  add_width("width of qkv", (dims.heads + 2 * sizes.kv_heads[0]) * head_dim, tp, sizes);
+  add_width("heads x head_dim", dims.heads * head_dim, tp, sizes);
+  if (!dims.moe || expert_blocks(dims) < dims.layers) add_width("ffn", dims.ffn, tp, sizes);
   if (!dims.moe || expert_blocks(dims) < dims.layers) sizes.tp_cuts.emplace_back("ffn", dims.ffn);
   if (dims.moe) {
     if (dims.moe->shared_ffn > 0) sizes.tp_cuts.emplace_back("shared_ffn", dims.moe->shared_ffn);
     take_experts(*dims.moe, sizes);
   }
-  sizes.kv_heads = {dims.kv_heads > 0 ? dims.kv_heads : dims.heads};
   sizes.vocab = dims.vocab;
   sizes.is_tied = dims.tied_head;
   sizes.has_whole_qk_norm = dims.qk_norm_whole;

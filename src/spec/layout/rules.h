@@ -47,6 +47,10 @@ enum class LayoutKey : uint8_t {
   reduce,
   recompute,
   precision,
+  bf16_first,
+  bf16_last,
+  bf16_blocks,
+  optimizer,
   grad_dtype,
   master_dtype,
   reduce_dtype,
@@ -60,12 +64,22 @@ enum class LayoutKey : uint8_t {
 using LayoutNames = std::array<std::string, static_cast<size_t>(LayoutKey::count)>;
 const LayoutNames& layout_names();  // "tp", "cp", ...: the names of the fields
 
+// A width of a block's products, and the degree that cuts it.
+struct ProductWidth {
+  enum class Cut : uint8_t { none, tp, etp };
+  std::string name;  // "ffn"
+  int64_t size = 0;
+  Cut cut = Cut::none;
+  bool operator==(const ProductWidth&) const = default;
+};
+
 // The sizes of a model that limit layouts. 0 or empty: unknown, and no rule checks it.
 struct ModelSizes {
   std::string name;
   // Sizes that tp must divide, by name, of all kinds of blocks; without kv_heads.
   std::vector<std::pair<std::string, int64_t>> tp_cuts;
   std::vector<int64_t> kv_heads;
+  std::vector<ProductWidth> widths;  // of all kinds of blocks
   int64_t vocab = 0, max_seq = 0;
   int64_t layers = 0;   // with embedding and head
   int64_t experts = 0;  // 0: none

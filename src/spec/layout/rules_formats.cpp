@@ -29,18 +29,6 @@ std::string minimum_message(const RuleCase& c) {
 std::vector<Rule> format_rules() {
   using enum LayoutKey;
   return {
-      {.id = "precision.engine",
-       .whose = Whose::engine,
-       .keys = {precision},
-       .holds =
-           [](const RuleCase& c) {
-             return c.l.precision == Precision::fp32 || c.l.precision == Precision::bf16;
-           },
-       .message =
-           [](const RuleCase& c) {
-             return fmt::format("{} = {}: not in the engine yet; nearest: bf16", c.name(precision),
-                                name_of(c.l.precision));
-           }},
       {.id = "grad_dtype.kind",
        .whose = Whose::any,
        .keys = {grad_dtype},
@@ -51,24 +39,6 @@ std::vector<Rule> format_rules() {
        .keys = {reduce_dtype},
        .holds = [](const RuleCase& c) { return is_sum_type(c.l.reduce_dtype); },
        .message = sum_type_message<reduce_dtype>},
-      {.id = "master_dtype.kind",
-       .whose = Whose::any,
-       .keys = {master_dtype, precision},
-       .holds =
-           [](const RuleCase& c) {
-             return c.l.master_dtype == base::DType::f32 ||
-                    (c.l.master_dtype == base::DType::u16 && c.l.precision != Precision::fp32);
-           },
-       .message =
-           [](const RuleCase& c) {
-             if (c.l.master_dtype == base::DType::u16) {
-               return fmt::format(
-                   "{} = u16: must be f32 if {} = fp32; u16 is the low part that bf16 weights lack",
-                   c.name(master_dtype), c.name(precision));
-             }
-             return fmt::format("{} = {}: use f32 or u16", c.name(master_dtype),
-                                base::name_of(c.l.master_dtype));
-           }},
       {.id = "prefetch.range",
        .whose = Whose::any,
        .keys = {prefetch},

@@ -15,6 +15,7 @@ std::vector<Rule> context_rules();
 std::vector<Rule> expert_rules();
 std::vector<Rule> data_rules();
 std::vector<Rule> format_rules();
+std::vector<Rule> precision_rules();
 std::vector<Rule> custom_schedule_rules();
 std::vector<Rule> pipeline_rules();
 

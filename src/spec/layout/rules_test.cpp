@@ -428,6 +428,62 @@ TEST(Rules, a_tied_table_on_one_rank_sums_one_leaf_at_a_time) {
   }
 }
 
+// ---- recipes
+
+TEST(Rules, sizes_of_products_in_8_bits_have_a_grain) {
+  const ModelDims model{.layers = 4,
+                        .hidden = 256,
+                        .heads = 4,
+                        .kv_heads = 2,
+                        .ffn = 640,
+                        .vocab = 96,
+                        .max_seq = 4096};
+  const auto message = [&](Layout layout, int64_t seq_len) {
+    return texts({layout, {.seq_len = seq_len}}, model);
+  };
+  EXPECT_EQ(message({.precision = Precision::fp8}, 48), Texts{});
+  EXPECT_EQ(message({.micro_batch = 2, .precision = Precision::fp8_block}, 64), Texts{});
+  EXPECT_EQ(message({.precision = Precision::bf16}, 3), Texts{});
+  EXPECT_EQ(message({.micro_batch = 2, .precision = Precision::fp8}, 20),
+            Texts{"precision = fp8-tensor: sizes of its products must be multiples of 16: "
+                  "micro_batch = 2 x seq_len = 20 is 40 tokens on a rank (nearest: seq_len = 16 or "
+                  "24, or micro_batch = 4); or use bf16"});
+  EXPECT_EQ(message({.tp = 2, .precision = Precision::fp8_block}, 256),
+            Texts{"precision = fp8-block: sizes of its products must be multiples of 128: ffn = "
+                  "640 / tp = 2 is 320 (nearest: 512 or 768); or use fp8-tensor, whose unit is 16, "
+                  "or bf16"});
+  EXPECT_EQ(message({.cp = 4, .precision = Precision::fp8_block}, 256),
+            Texts{"precision = fp8-block: sizes of its products must be multiples of 128: "
+                  "micro_batch = 1 x seq_len = 256 / cp = 4 is 64 tokens on a rank (nearest: "
+                  "seq_len = 512, or micro_batch = 2); or use fp8-tensor, whose unit is 16, or "
+                  "bf16"});
+}
+
+TEST(Rules, widths_of_dims_are_those_of_the_model) {
+  const ModelDims dense{
+      .layers = 3, .hidden = 64, .heads = 8, .kv_heads = 4, .ffn = 96, .vocab = 96, .max_seq = 32};
+  ModelDims moe = dense;
+  moe.dense_layers = 1;
+  moe.moe = MoeSpec{.router = {.experts = 8, .chosen = 2}, .ffn = 12, .shared_ffn = 16};
+  const auto names = [](const ModelSizes& sizes) {
+    std::set<std::pair<std::string, int64_t>> all;
+    for (const ProductWidth& width : sizes.widths) all.emplace(width.name, width.size);
+    return all;
+  };
+  for (const ModelDims& model : {dense, moe}) {
+    EXPECT_EQ(names(sizes_of(model)), names(sizes_of(make_model(model)))) << model.layers;
+  }
+}
+
+TEST(Rules, recipes_name_what_they_cannot_be_combined_with) {
+  EXPECT_EQ(texts({{.precision = Precision::fp4}}),
+            Texts{"precision = fp4: not in the engine; nearest: fp8-block"});
+  EXPECT_EQ(texts({{.precision = Precision::fp16, .master_dtype = base::DType::u16}}),
+            Texts{"master_dtype = u16: must be f32 if precision = fp16; u16 is the low part that "
+                  "bf16 weights lack"});
+  EXPECT_EQ(texts({{.precision = Precision::bf16, .bf16_first = -1}}), Texts{}) << "no meaning";
+}
+
 // ---- experts
 
 TEST(Rules, experts_fit_their_ranks_or_the_nearest_degrees_are_named) {

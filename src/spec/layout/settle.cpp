@@ -83,6 +83,12 @@ Layout filled(const Layout& asked, const Workload& work, int64_t ranks,
   if (l.tp == 1) l.sequence_parallel = false;
   if (l.pp == 1 || l.data_ranks() == 1) l.placement = Placement::dp_inside;
   if (l.recompute == Recompute::none) l.recompute_blocks = -1;
+  if (!is_fp8(l.precision)) {
+    const Layout fresh;
+    l.bf16_first = fresh.bf16_first;
+    l.bf16_last = fresh.bf16_last;
+    l.bf16_blocks.clear();
+  }
   return l;
 }
 

@@ -72,7 +72,7 @@ bool runs_on_gpu(const config::System& system) {
 }
 
 config::Config settled(const config::Config& c) {
-  if (c.training.dtype != "auto") return c;
+  if (c.precision.recipe != "auto") return c;
   return config::settle_dtype(c, runs_on_gpu(c.system));
 }
 
@@ -105,7 +105,7 @@ std::string determinism_text(const Platform& platform) {
 
 spec::Plan make_plan(const config::Config& c, const spec::ModelSpec& model,
                      const spec::Backend& backend) {
-  TRIREME_CHECK(c.training.dtype != "auto", "training.dtype is not settled");
+  TRIREME_CHECK(c.precision.recipe != "auto", "precision.recipe is not settled");
   return spec::solve_or_throw(model, config::workload_of(c), config::layout_of(c), backend);
 }
 

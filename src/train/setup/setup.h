@@ -26,7 +26,7 @@ int thread_count(int64_t asked);
 bool takes_gpu(const config::System&, const device::GpuStatus&);
 // takes_gpu() on this machine.
 bool runs_on_gpu(const config::System&);
-// Returns the configuration with training.dtype resolved for this machine's device
+// Returns the configuration with precision.recipe resolved for this machine's device
 // (config::settle_dtype).
 config::Config settled(const config::Config&);
 
@@ -50,7 +50,7 @@ Platform make_platform(const config::System&, const std::filesystem::path& defau
 // Describes how deterministic the platform is, and at what cost.
 std::string determinism_text(const Platform&);
 
-// REQUIRES: training.dtype is settled.
+// REQUIRES: precision.recipe is settled.
 spec::Plan make_plan(const config::Config&, const spec::ModelSpec&, const spec::Backend&);
 engine::EngineOptions make_engine_options(const config::Config&);
 optim::LrSchedule make_lr_schedule(const config::Config&);

@@ -67,11 +67,11 @@ TEST(Setup, cpu_is_always_available) {
 TEST(Setup, dtype_follows_the_device) {
   config::Config c;
   const bool has_gpu = device::gpu_status().problem.empty();
-  EXPECT_EQ(settled(c).training.dtype, has_gpu ? "bf16" : "fp32");
+  EXPECT_EQ(settled(c).precision.recipe, has_gpu ? "bf16" : "fp32");
   c.system.device = "cpu";
-  EXPECT_EQ(settled(c).training.dtype, "fp32");
-  c.training.dtype = "bf16";
-  EXPECT_EQ(settled(c).training.dtype, "bf16");
+  EXPECT_EQ(settled(c).precision.recipe, "fp32");
+  c.precision.recipe = "bf16";
+  EXPECT_EQ(settled(c).precision.recipe, "bf16");
 }
 
 TEST(Setup, unknown_names_are_refused) {
@@ -81,7 +81,7 @@ TEST(Setup, unknown_names_are_refused) {
 
 TEST(Setup, the_plan_carries_documents_and_chunks) {
   config::Config c;
-  c.training.dtype = "fp32";
+  c.precision.recipe = "fp32";
   c.dims = {.family = spec::Family::llama,
             .layers = 1,
             .hidden = 16,
