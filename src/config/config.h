@@ -90,6 +90,8 @@ struct Precision {
   std::string recipe = "auto";  // also the key training.dtype
   int64_t bf16_first = 1, bf16_last = 1;
   std::vector<int64_t> bf16_blocks;
+  std::string fallback = "warn";
+  int64_t fallback_steps = 0;
 };
 
 struct ActivationCheckpoint {
@@ -133,6 +135,7 @@ struct Checkpoint {
 struct Metrics {
   int64_t log_freq = 10;
   int64_t ranks_freq = 20;
+  int64_t numerics_freq = 10;
   std::string hardware = "auto";
   bool enable_tensorboard = true;
   std::string save_tb_folder = "tb";

@@ -14,6 +14,20 @@ std::optional<Fallback> fallback_from_name(std::string_view name) {
   return {};
 }
 
+BlockSet set_of(std::span<const int> blocks) {
+  BlockSet set;
+  for (const int block : blocks) set.set(static_cast<size_t>(block));
+  return set;
+}
+
+std::vector<int> list_of(const BlockSet& set) {
+  std::vector<int> blocks;
+  for (size_t block = 0; block < set.size(); ++block) {
+    if (set.test(block)) blocks.push_back(static_cast<int>(block));
+  }
+  return blocks;
+}
+
 // A block stays in bf16 twice as long each time.
 bool NumericsWatch::is_over(const Fallen& of, int64_t step) const {
   constexpr int64_t max_doublings = 20;

@@ -7,6 +7,8 @@
 // that a resumed run decides what an uninterrupted one would.
 #pragma once
 
+#include <bitset>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -27,6 +29,12 @@ enum class Fallback : uint8_t {
   bf16   // these, and the block's products are computed in bf16 from the next step on
 };
 std::optional<Fallback> fallback_from_name(std::string_view);
+
+// Blocks of a model, as ranks exchange them.
+constexpr size_t max_watched_blocks = 4000;
+using BlockSet = std::bitset<max_watched_blocks>;
+BlockSet set_of(std::span<const int> blocks);  // REQUIRES: all are below max_watched_blocks
+std::vector<int> list_of(const BlockSet&);
 
 class NumericsWatch {
  public:
@@ -54,7 +62,7 @@ class NumericsWatch {
 
   // Returns the blocks that have fallen back, in ascending order.
   std::vector<int> fallen() const;
-  // These blocks are in bf16 by configuration now, and no longer by fall-back.
+  // These blocks are no longer in bf16 by fall-back.
   void release(std::span<const int> blocks);
 
   base::Json to_json() const;
