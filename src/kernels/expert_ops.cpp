@@ -136,6 +136,7 @@ void router_backward(Stream& stream, const RouterBackwardArgs& a) {
   may_have(op, "labels", a.labels, {tokens}, DType::i32);
   has(op, "dlogits", a.dlogits, {tokens, experts});
   is_real(op, "dlogits", a.dlogits);
+  may_have(op, "scale", a.scale, {1}, DType::f32);
   send(stream, &Kernels::router_backward, a);
 }
 

@@ -147,11 +147,11 @@ void quantize(Stream& stream, const QuantizeArgs& args) {
     }
     QuantizeCounts* counts = args.measures ? counts_of(args.counts) : nullptr;
     if (args.rows) {
-      quantize_rows({rows, cols, [&](int64_t r, int64_t c) { return float_at(args.x, r, c); },
-                     args.rows, args.rows_scale, args.shape, amax, counts});
+      quantize_rows({rows, cols, [&](int64_t r, int64_t c) { return float_at(x, r, c); }, args.rows,
+                     args.rows_scale, args.shape, amax, counts});
     }
     if (args.columns) {
-      quantize_rows({cols, rows, [&](int64_t r, int64_t c) { return float_at(args.x, c, r); },
+      quantize_rows({cols, rows, [&](int64_t r, int64_t c) { return float_at(x, c, r); },
                      args.columns, args.columns_scale, args.shape, amax,
                      args.rows ? nullptr : counts});
     }

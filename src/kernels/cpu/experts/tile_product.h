@@ -21,8 +21,8 @@ struct ScaleView {
   int64_t rows_together = 1;
 };
 
-// A matrix as stored, before op: f32, bf16, or 8-bit codes with scales. Rows are `stride` elements
-// apart.
+// A matrix as stored, before op: f32, bf16, f16, or 8-bit codes with scales. Rows are `stride`
+// elements apart.
 struct MatrixView {
   const std::byte* data = nullptr;
   base::DType dtype = base::DType::f32;
