@@ -63,11 +63,13 @@ bool is_known_operand(const ConstTensor& codes, const ConstTensor& scale, ScaleS
 
 // Returns whether the library supports products of these operands and types.
 bool is_known(const GemmArgs& args, const Product& p) {
-  const bool inputs = is_coded(args) ? is_known_operand(args.a, args.scale_a, args.shape_a) &&
-                                           is_known_operand(args.b, args.scale_b, args.shape_b) &&
-                                           (!p.bias || p.d.dtype == DType::bf16)
-                                     : args.a.dtype == args.b.dtype &&
-                                           (args.a.dtype == DType::bf16 || p.d.dtype == DType::f32);
+  const bool inputs = is_coded(args)
+                          ? is_known_operand(args.a, args.scale_a, args.shape_a) &&
+                                is_known_operand(args.b, args.scale_b, args.shape_b) &&
+                                (!p.bias || p.d.dtype == DType::bf16)
+                          : args.a.dtype == args.b.dtype &&
+                                (p.d.dtype == DType::f32 ||
+                                 (args.a.dtype != DType::f32 && p.d.dtype == args.a.dtype));
   return inputs && (!p.bias || (p.bias.dtype == p.d.dtype && p.bias.is_contiguous())) &&
          (!p.c || p.c.dtype == p.d.dtype);
 }
@@ -154,6 +156,7 @@ using MultiplyBy = void (*)(CudaStream&, const FactorArgs&);
 // Computes value, then d from value and x by a kernel: multiply_by or multiply_by_gelu_grad.
 bool multiply_then(CudaStream& stream, const GemmArgs& args, const ConstTensor& x,
                    MultiplyBy multiply_by_x) {
+  if ((x.dtype == DType::f16) != (args.d.dtype == DType::f16)) return false;
   const bool is_in_place = x.data == args.d.data;
   // The value goes to d, or as fp32 to the workspace if it fits beside the library's workspace:
   // then d may be x, and is rounded once.

@@ -32,17 +32,25 @@ __device__ float element(const T* p) {
 struct Any {
   void* data;
   int64_t stride;
-  bool is_bf16;
+  base::DType dtype;
 
   __device__ float at(int64_t row, int64_t col) const {
     const int64_t i = row * stride + col;
-    return is_bf16 ? load(static_cast<const bf16*>(data) + i)
-                   : load(static_cast<const float*>(data) + i);
+    if (dtype == base::DType::bf16) return load(static_cast<const bf16*>(data) + i);
+    if (dtype == base::DType::f16) return load(static_cast<const f16*>(data) + i);
+    return load(static_cast<const float*>(data) + i);
+  }
+  // As a store rounds it.
+  __device__ float rounded(float value) const {
+    if (dtype == base::DType::bf16) return __bfloat162float(__float2bfloat16_rn(value));
+    return dtype == base::DType::f16 ? __half2float(__float2half_rn(value)) : value;
   }
   __device__ void put(int64_t row, int64_t col, float value) const {
     const int64_t i = row * stride + col;
-    if (is_bf16) {
+    if (dtype == base::DType::bf16) {
       store(static_cast<bf16*>(data) + i, value);
+    } else if (dtype == base::DType::f16) {
+      store(static_cast<f16*>(data) + i, value);
     } else {
       store(static_cast<float*>(data) + i, value);
     }
@@ -108,8 +116,7 @@ __device__ void finish(const Params& p, int64_t row, int64_t col, float sum) {
   // d may be the tensor that is read: each thread reads the elements that it writes.
   if (p.factor.data != nullptr) value *= p.factor.at(row, col);
   if (p.gelu_grad_of.data != nullptr) {
-    const float slope = gelu_grad(p.gelu_grad_of.at(row, col));
-    value *= p.gelu_grad_of.is_bf16 ? __bfloat162float(__float2bfloat16_rn(slope)) : slope;
+    value *= p.gelu_grad_of.rounded(gelu_grad(p.gelu_grad_of.at(row, col)));
   }
   p.d.put(row, col, value);
 }
@@ -164,9 +171,9 @@ __global__ void __launch_bounds__(general_threads) general_gemm_kernel(const Par
 }
 
 Any any_of(const ConstTensor& t) {
-  if (!t) return {nullptr, 0, false};
+  if (!t) return {nullptr, 0, base::DType::f32};
   // Only outputs are written through the pointer.
-  return {const_cast<std::byte*>(t.data), t.row_stride, t.dtype == base::DType::bf16};
+  return {const_cast<std::byte*>(t.data), t.row_stride, t.dtype};
 }
 
 OperandScales scales_of(const ConstTensor& scale, ScaleShape shape) {
@@ -228,7 +235,9 @@ void general_gemm(device::CudaStream& stream, const GemmArgs& args) {
     using A = std::remove_pointer_t<decltype(a)>;
     with_operand_type(args.b.dtype, [&](auto* b) {
       using B = std::remove_pointer_t<decltype(b)>;
-      if constexpr ((sizeof(A) == 1) == (sizeof(B) == 1)) {
+      // Codes are multiplied by codes, and f16 by f16 only.
+      if constexpr ((sizeof(A) == 1) == (sizeof(B) == 1) &&
+                    std::is_same_v<A, f16> == std::is_same_v<B, f16>) {
         general_gemm_kernel<A, B><<<grid, general_threads, 0, stream.handle()>>>(p);
       } else {
         TRIREME_CHECK(false, "gemm: a is {}, b is {}", base::name_of(args.a.dtype),

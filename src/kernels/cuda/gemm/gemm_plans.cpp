@@ -21,6 +21,8 @@ cudaDataType_t type_of(base::DType dtype) {
   switch (dtype) {
     case base::DType::bf16:
       return CUDA_R_16BF;
+    case base::DType::f16:
+      return CUDA_R_16F;
     case base::DType::f8e4m3:
       return CUDA_R_8F_E4M3;
     case base::DType::f8e5m2:
