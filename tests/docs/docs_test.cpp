@@ -311,6 +311,17 @@ const std::vector<Known> known_commands = {
     {"trireme verify configs/kjv-moe.toml --parallelism.data_parallel_shard_degree=2 "
      "--parallelism.expert_parallel_degree=2",
      How::here},
+    {"trireme train configs/kjv.toml --precision.recipe=fp8-tensor --training.steps=200 "
+     "--job.dump_folder=runs/fp8",
+     How::here,
+     "trireme train configs/kjv.toml --precision.recipe=fp8-tensor --training.steps=4 "
+     "--validation.enable=false --job.dump_folder=runs/fp8"},
+    {"trireme train configs/kjv.toml --precision.recipe=fp8-tensor --precision.fallback=bf16 "
+     "--training.steps=200 --job.dump_folder=runs/fp8-fallback",
+     How::here,
+     "trireme train configs/kjv.toml --precision.recipe=fp8-tensor --precision.fallback=bf16 "
+     "--training.steps=4 --validation.enable=false --job.dump_folder=runs/fp8-fallback"},
+    {"trireme verify configs/kjv.toml --precision --precision.recipe=fp8-tensor", How::here},
     {"trireme verify configs/kjv.toml --model.name=kjv-moe "
      "--parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=4",
      How::here},

@@ -69,8 +69,9 @@ void add_stash(const LayerCosts& costs, const RankLives& rank, MemoryTable& sum)
   } else {
     sum.stash_b_to_w = pool(Pool::b_to_w, rank.b_to_w, dy);
   }
-  sum.stash_recompute = one_layer(&LayerStash::recompute_forward);
-  if (rank.runs_pairs) sum.stash_recompute += one_layer(&LayerStash::recompute_backward);
+  const int64_t forward = one_layer(&LayerStash::recompute_forward);
+  const int64_t backward = one_layer(&LayerStash::recompute_backward);
+  sum.stash_recompute = rank.runs_pairs ? forward + backward : std::max(forward, backward);
 }
 
 }  // namespace
