@@ -88,8 +88,14 @@ struct Training {
 // The recipe of number formats.
 struct Precision {
   std::string recipe = "auto";  // also the key training.dtype
-  int64_t bf16_first = 1, bf16_last = 1;
+  int64_t bf16_first = 0, bf16_last = 0;
   std::vector<int64_t> bf16_blocks;
+  // Of fp16.
+  double loss_scale = 0;
+  double loss_scale_initial = 65536;
+  double loss_scale_min = 1;
+  int64_t loss_scale_growth_interval = 2000;
+  int64_t loss_scale_hysteresis = 2;
   std::string fallback = "warn";
   int64_t fallback_steps = 0;
 };

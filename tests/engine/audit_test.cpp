@@ -95,7 +95,7 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
   stream->set_observer(&recorder);
 
   device::Arena arena = device::Arena::measuring();
-  std::vector<device::Tensor> params, grads, slots;
+  std::vector<device::Tensor> params, grads, slots, scales;
   for (const spec::Param& param : facts.params) {
     const auto dims = param.shard.shape.empty() ? std::vector<int64_t>{}
                                                 : spec::local_shape(param.shard, shape.mesh);
@@ -103,7 +103,13 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
                               : dims.size() == 1 ? base::Shape{dims[0]}
                               : dims.size() == 2 ? base::Shape{dims[0], dims[1]}
                                                  : base::Shape{dims[0], dims[1], dims[2]};
-    params.push_back(dims.empty() ? device::Tensor{} : arena.take({local, recipe.storage}));
+    const bool has_codes = recipe.fp8 && param.is_apart;
+    params.push_back(dims.empty() ? device::Tensor{}
+                                  : arena.take({local, has_codes ? recipe.format(spec::Role::w_fwd)
+                                                                 : recipe.storage}));
+    scales.push_back(has_codes && dims.size() == 2
+                         ? arena.take(spec::scale_spec(recipe.fp8->weights, dims[0], dims[1]))
+                         : device::Tensor{});
     grads.push_back(dims.empty() ? device::Tensor{} : arena.take({local, recipe.grad}));
   }
   std::vector<device::Tensor> state;
@@ -126,6 +132,8 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
                 .params = params,
                 .grads = grads,
                 .state = state,
+                .scales = scales,
+                .delayed_amax = arena.take({{spec::quantized_count}, base::DType::f32}),
                 .stash = stash,
                 .scratch = arena,
                 .recipe = recipe,
@@ -219,6 +227,37 @@ TEST(AuditTest, facts_are_what_layers_send) {
               const bool is_block = layer > 0 && layer + 1 < static_cast<int>(model.layers.size());
               audit(model, layer, shape, recipe, is_block ? recompute : Recompute::none);
             }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Sizes that products in 8 bits with one scale a tensor, or with scales of 128 values, support.
+spec::ModelDims sized(spec::ModelDims dims, int64_t size) {
+  dims.hidden = 2 * size;
+  dims.heads = dims.kv_heads = 4;
+  dims.head_dim = size / 2;
+  dims.ffn = 3 * size;
+  return dims;
+}
+
+TEST(AuditTest, facts_of_products_in_8_bits_are_what_layers_send) {
+  for (const char* name : {"fp8-tensor", "fp8-block", "fp8-delayed"}) {
+    const int64_t size = std::string(name) == "fp8-block" ? 256 : 32;
+    for (const spec::ModelDims& base :
+         {tiny_gpt2(), tiny_llama(), tiny_qwen3(), tiny_whole_norm(), tiny_clipped()}) {
+      const spec::ModelSpec model = spec::make_model(sized(base, size));
+      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+        for (const int tp : {1, 2}) {
+          for (const bool sequence_parallel : {false, true}) {
+            if (tp == 1 ? sequence_parallel : base.qk_norm_whole) continue;
+            spec::LocalShape shape{.tokens = 2 * size, .sequences = 2, .seq_len = size};
+            shape.mesh[spec::Axis::tp] = tp;
+            shape.sequence_parallel = sequence_parallel;
+            shape.head_chunk_rows = 16;
+            audit(model, 1, shape, spec::recipe_from_name(name), recompute);
           }
         }
       }

@@ -8,6 +8,8 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/float16.h"
+#include "base/float8.h"
 #include "device/accelerator.h"
 #include "kernels/wide_sum.h"
 #include "spec/facts/backend.h"
@@ -31,6 +33,15 @@ void store(const Tensor& tensor, int64_t index, double value) {
       break;
     case DType::bf16:
       at<base::Bf16>(tensor, index) = base::Bf16(static_cast<float>(value));
+      break;
+    case DType::f8e4m3:
+      at<base::E4m3>(tensor, index) = base::E4m3(static_cast<float>(value));
+      break;
+    case DType::f8e5m2:
+      at<base::E5m2>(tensor, index) = base::E5m2(static_cast<float>(value));
+      break;
+    case DType::f16:
+      at<base::F16>(tensor, index) = base::F16(static_cast<float>(value));
       break;
     default:
       TRIREME_CHECK(false, "no random values of type {}", base::name_of(tensor.dtype));
@@ -58,6 +69,23 @@ void expect_sums_near(const StepSums& found, const StepSums& reference) {
   expect_squares_near(found.squares, reference.squares, 0);
 }
 
+void expect_counts_near(const QuantizeCounts& found, const QuantizeCounts& reference) {
+  EXPECT_EQ(found.amax_bits, reference.amax_bits);
+  EXPECT_EQ(found.values, reference.values);
+  EXPECT_EQ(found.flushed, reference.flushed);
+  EXPECT_EQ(found.saturated, reference.saturated);
+  // Each term is computed as the reference does; a sum of n terms in fp64 loses n 2^-53.
+  const auto expect_sum = [](const char* name, double sum, double expected) {
+    if (!std::isfinite(expected)) {
+      EXPECT_FALSE(std::isfinite(sum)) << name;
+    } else {
+      EXPECT_NEAR(sum, expected, 1e-10 * expected) << name;
+    }
+  };
+  expect_sum("signal", found.signal, reference.signal);
+  expect_sum("noise", found.noise, reference.noise);
+}
+
 void expect_elements_near(const Make& make, const Operands::Factors& least, const Tensor& found,
                           const Tensor& expected) {
   const std::vector<double> x = values_of(found), reference = values_of(expected);
@@ -65,10 +93,12 @@ void expect_elements_near(const Make& make, const Operands::Factors& least, cons
   for (const double value : reference) {
     if (std::isfinite(value)) scale = std::max(scale, std::abs(value));
   }
-  const double relative = make.dtype == DType::bf16 ? 0x1p-7 : 0;
+  const bool is_f16 = make.dtype == DType::f16;
+  const double relative = make.dtype == DType::bf16 ? 0x1p-7 : is_f16 ? 0x1p-10 : 0;
   const double factor = 1e-6 * (4 + std::sqrt(static_cast<double>(make.terms)));
-  const bool is_rounded = make.dtype == DType::bf16 || make.from_bf16;
-  const double absolute = std::max(factor, is_rounded ? least.bf16 : least.f32) * scale;
+  const bool is_rounded = make.dtype == DType::bf16 || make.from_half;
+  const double min_factor = is_f16 ? least.f16 : is_rounded ? least.bf16 : least.f32;
+  const double absolute = std::max(factor, min_factor) * scale + (is_f16 ? 0x1p-24 : 0);
   int wrong = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     if (x[i] == reference[i]) continue;  // also an infinity of the same sign
@@ -207,6 +237,13 @@ Tensor Operands::updated(const Shape& shape, const Make& make) {
   return entry.tensor;
 }
 
+Tensor Operands::updated(const Shape& shape, const Make& make,
+                         const std::function<double(int64_t, int64_t)>& value) {
+  const Tensor t = input(shape, make, value);
+  entries_.back().role = Role::output;
+  return t;
+}
+
 Tensor Operands::scratch(const Shape& shape, DType dtype) {
   return add(Role::scratch, shape, {.dtype = dtype}).tensor;
 }
@@ -230,6 +267,14 @@ Tensor Operands::state(const StepState& value) {
   const Make make = {.dtype = DType::u8, .exact = true};
   Entry& entry = add(Role::output, {static_cast<int64_t>(sizeof value)}, make);
   std::memcpy(entry.tensor.data, &value, sizeof value);
+  return entry.tensor;
+}
+
+Tensor Operands::counts() {
+  Entry& entry =
+      add(Role::output, {static_cast<int64_t>(sizeof(QuantizeCounts))}, {.dtype = DType::u8});
+  entry.holds_counts = true;
+  at<QuantizeCounts>(entry.tensor, 0) = {};
   return entry.tensor;
 }
 
@@ -270,6 +315,9 @@ void Operands::expect_near(const Operands& reference, const Factors& min_factors
     } else if (found.holds_squares) {
       expect_squares_near(at<WideSum>(found.tensor, 0), at<WideSum>(expected.tensor, 0),
                           found.tolerance);
+    } else if (found.holds_counts) {
+      expect_counts_near(at<QuantizeCounts>(found.tensor, 0),
+                         at<QuantizeCounts>(expected.tensor, 0));
     } else if (found.make.exact) {
       EXPECT_TRUE(std::ranges::equal(found.bytes, expected.bytes))
           << "bits differ from the reference";
@@ -283,6 +331,11 @@ void Operands::expect_same_bits(const Operands& other) const {
   ASSERT_EQ(entries_.size(), other.entries_.size());
   for (size_t i = 0; i < entries_.size(); ++i) {
     if (entries_[i].role != Role::output) continue;
+    if (entries_[i].holds_counts) {
+      expect_counts_near(at<QuantizeCounts>(entries_[i].tensor, 0),
+                         at<QuantizeCounts>(other.entries_[i].tensor, 0));
+      continue;
+    }
     EXPECT_TRUE(std::ranges::equal(entries_[i].bytes, other.entries_[i].bytes))
         << "operand " << i << " " << entries_[i].tensor.shape.to_string();
   }
@@ -300,6 +353,10 @@ std::vector<double> values_of(const ConstTensor& tensor) {
         case DType::bf16:
           values.push_back(static_cast<double>(
               static_cast<float>(reinterpret_cast<const base::Bf16*>(tensor.data)[i])));
+          break;
+        case DType::f16:
+          values.push_back(static_cast<double>(
+              static_cast<float>(reinterpret_cast<const base::F16*>(tensor.data)[i])));
           break;
         case DType::f64:
           values.push_back(reinterpret_cast<const double*>(tensor.data)[i]);
@@ -346,7 +403,7 @@ void expect_cuda_agrees(const std::vector<Case>& cases) {
     cuda.stream->synchronize();
     expected.expect_intact();
     found.expect_intact();
-    found.expect_near(expected, {.f32 = 1e-5, .bf16 = 1e-2});
+    found.expect_near(expected, {.f32 = 1e-5, .bf16 = 1e-2, .f16 = 2e-3});
     again.expect_same_bits(found);
     ++seed;
     if (result->total_part_count() > enough_failures) return;

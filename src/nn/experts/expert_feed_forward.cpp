@@ -222,6 +222,7 @@ void ExpertFeedForward::router_backward(Pass& pass, ConstTensor row_grads) const
        .sequence_rows = sequence_rows(),
        .aux_scale = aux,
        .z_scale = z,
+       .scale = pass.sink.loss_factor,
        .dlogits = stash[BlockSlot::dlogits]});
 }
 

@@ -102,6 +102,7 @@ struct Slot {
   int replaces = -1;  // a b_to_w slot that is stored over this f_to_b slot, which is dead by then
   bool backward_only = false;  // written in F for B only: absent in inference
   bool is_decision = false;    // kept under every policy: recompute must not decide again
+  bool skips_f = false;        // F writes it only if it is kept, not if it is recomputed
   bool is_transient = false;   // lives from one phase of F, R or B to the next, under every policy
 };
 

@@ -105,8 +105,8 @@ struct Layout {
   int64_t ffn_rows = 0;
   Precision precision = Precision::bf16;
   // Blocks that stay in bf16 under a recipe of fp8: so many at both ends of the model, and these,
-  // in ascending order, counted from 0. 1, 1 and none under other recipes.
-  int bf16_first = 1, bf16_last = 1;
+  // in ascending order, counted from 0. 0, 0 and none under other recipes.
+  int bf16_first = 0, bf16_last = 0;
   std::vector<int> bf16_blocks;
   base::DType grad_dtype = base::DType::f32;  // of accumulated gradients
   OptimizerKind optimizer = OptimizerKind::adamw;

@@ -21,12 +21,13 @@ std::string refused(const std::string& text, int64_t processors = 8) {
 }
 
 TEST(LayoutText, recipes_of_fp8_name_their_blocks_in_bf16) {
-  Layout l = layout_from_text("fp8-block bf16-first=2 bf16-blocks=3+7", 1);
+  Layout l = layout_from_text("fp8-block bf16-first=2 bf16-last=1 bf16-blocks=3+7", 1);
   EXPECT_EQ(l.precision, Precision::fp8_block);
   EXPECT_EQ(l.bf16_first, 2);
   EXPECT_EQ(l.bf16_last, 1);
   EXPECT_EQ(l.bf16_blocks, (std::vector<int>{3, 7}));
-  EXPECT_NE(to_text(l).find(" fp8-block bf16-first=2 bf16-blocks=3+7"), std::string::npos)
+  EXPECT_NE(to_text(l).find(" fp8-block bf16-first=2 bf16-last=1 bf16-blocks=3+7"),
+            std::string::npos)
       << to_text(l);
   EXPECT_EQ(layout_from_text(to_text(l), 1), l);
   EXPECT_EQ(layout_from_json(to_json(l), "layout"), l);
@@ -39,7 +40,7 @@ TEST(LayoutText, recipes_of_fp8_name_their_blocks_in_bf16) {
   EXPECT_THROW((void)layout_from_text("fp8 bf16-blocks=3+x", 1), base::ConfigError);
   base::Json json = to_json(l);
   for (const char* key : {"bf16_first", "bf16_last", "bf16_blocks"}) json.erase(key);
-  EXPECT_EQ(layout_from_json(json, "layout").bf16_first, 1) << "earlier versions had no fp8";
+  EXPECT_EQ(layout_from_json(json, "layout").bf16_first, 0) << "earlier versions had no fp8";
 }
 
 TEST(LayoutText, missing_words_mean_defaults) {

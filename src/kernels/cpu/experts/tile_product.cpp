@@ -3,10 +3,9 @@
 
 #include <algorithm>
 
-#include "base/check.h"
 #include "base/shape.h"
 #include "kernels/cpu/experts/cell_product.h"
-#include "kernels/cpu/run.h"
+#include "kernels/cpu/segment.h"
 
 namespace trireme::kernels::cpu {
 namespace {
@@ -58,10 +57,9 @@ void pack(const MatrixView& m, bool lines_are_rows, const Lines& all, float* to)
       pack_panel<width>(reinterpret_cast<const float*>(m.data), m.stride, lines_are_rows, panel,
                         to);
     } else {
-      TRIREME_CHECK(m.dtype == base::DType::bf16,
-                    "the cpu back end computes in f32 and bf16, not in {}", base::name_of(m.dtype));
-      pack_panel<width>(reinterpret_cast<const base::Bf16*>(m.data), m.stride, lines_are_rows,
-                        panel, to);
+      with_half_type(m.dtype, [&]<typename T>(T*) {
+        pack_panel<width>(reinterpret_cast<const T*>(m.data), m.stride, lines_are_rows, panel, to);
+      });
     }
   }
 }

@@ -13,7 +13,7 @@ namespace trireme::kernels::cpu {
 
 constexpr int64_t tile_depth = 256;
 
-// A matrix of f32 or bf16 as stored, before op. Rows are `stride` elements apart.
+// A matrix of f32, bf16 or f16 as stored, before op. Rows are `stride` elements apart.
 struct MatrixView {
   const std::byte* data = nullptr;
   base::DType dtype = base::DType::f32;
