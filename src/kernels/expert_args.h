@@ -214,6 +214,7 @@ struct GroupedSwigluBackwardArgs {
   Tensor act = {};         // optional [R, F]; overlaps no other tensor
   int64_t rows = 0;
   GroupedScales scales = {};
+  Tensor dact = {};  // scratch [R, F], type of gate_up: present exactly in 8 bits
   Tensor amax = {};  // optional [1] f32: raised by the magnitudes of dgate_up as stored
 };
 
