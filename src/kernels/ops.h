@@ -79,6 +79,10 @@ void transpose(Stream&, const TransposeArgs&);
 // backward need not write gemm.d: the caller must not read it.
 void gemm_swiglu_forward(Stream&, const GemmArgs&, const SwigluForwardArgs&);
 void gemm_swiglu_backward(Stream&, const GemmArgs&, const SwigluBackwardArgs&);
+// The same for an activation and the quantisation of its result (y, or dgate_up), which need not be
+// written: the caller must not read it. Codes and scales have the bits of the two ops.
+void swiglu_forward_quantize(Stream&, const SwigluForwardArgs&, const QuantizeArgs&);
+void swiglu_backward_quantize(Stream&, const SwigluBackwardArgs&, const QuantizeArgs&);
 
 }  // namespace ops
 }  // namespace trireme::kernels

@@ -54,7 +54,7 @@ void amax(Stream& stream, const AmaxArgs& a) {
   send(stream, &Kernels::amax, a);
 }
 
-void quantize(Stream& stream, const QuantizeArgs& a) {
+void check(const QuantizeArgs& a) {
   const char* op = "quantize";
   const int64_t rows = a.x.rows(), cols = a.x.cols();
   is_stored(op, "x", a.x);
@@ -71,6 +71,10 @@ void quantize(Stream& stream, const QuantizeArgs& a) {
   may_have(op, "end", a.end, {1}, DType::i32);
   has_counts(op, a.counts);
   TRIREME_CHECK(a.counts || !a.measures, "quantize: measures without counts");
+}
+
+void quantize(Stream& stream, const QuantizeArgs& a) {
+  check(a);
   send(stream, &Kernels::quantize, a);
 }
 

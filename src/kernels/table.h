@@ -75,6 +75,10 @@ struct Kernels {
   // the same for these arguments. The backward does not write gemm.d.
   bool (*gemm_swiglu_forward)(Stream&, const GemmArgs&, const SwigluForwardArgs&) = nullptr;
   bool (*gemm_swiglu_backward)(Stream&, const GemmArgs&, const SwigluBackwardArgs&) = nullptr;
+  // The same for an activation and the quantisation of its result, which is not written.
+  bool (*swiglu_forward_quantize)(Stream&, const SwigluForwardArgs&, const QuantizeArgs&) = nullptr;
+  bool (*swiglu_backward_quantize)(Stream&, const SwigluBackwardArgs&,
+                                   const QuantizeArgs&) = nullptr;
 };
 
 // The tables of this build. cpu and reference run on a CpuDevice, cuda on a CudaDevice, null on any

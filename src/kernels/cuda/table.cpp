@@ -65,6 +65,8 @@ const Kernels& cuda_kernels() {
       .transpose = cuda::transpose,
       .gemm_swiglu_forward = cuda::gemm_swiglu_forward,
       .gemm_swiglu_backward = cuda::gemm_swiglu_backward,
+      .swiglu_forward_quantize = cuda::swiglu_forward_quantize,
+      .swiglu_backward_quantize = cuda::swiglu_backward_quantize,
   };
   return table;
 }

@@ -68,5 +68,7 @@ void weight_quantize(Stream&, const WeightQuantizeArgs&);
 void transpose(Stream&, const TransposeArgs&);
 bool gemm_swiglu_forward(Stream&, const GemmArgs&, const SwigluForwardArgs&);
 bool gemm_swiglu_backward(Stream&, const GemmArgs&, const SwigluBackwardArgs&);
+bool swiglu_forward_quantize(Stream&, const SwigluForwardArgs&, const QuantizeArgs&);
+bool swiglu_backward_quantize(Stream&, const SwigluBackwardArgs&, const QuantizeArgs&);
 
 }  // namespace trireme::kernels::cuda
