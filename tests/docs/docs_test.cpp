@@ -386,6 +386,9 @@ const std::vector<Known> known_commands = {
      "--resume auto"},
     {"trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --seq-len 4096", How::here},
     {"trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --tokens 2e10", How::here},
+    {"trireme plan --model llama-3b --machine h200 --gpus 1 --batch 16 --seq-len 4096 --precision "
+     "bf16,fp8-tensor,fp8-block",
+     How::here},
     {"trireme plan --model llama3.1-8b --machine h100 --gpus 8 --batch 16 --seq-len 8192",
      How::here},
     {"trireme plan --model llama3.1-8b --machine h100 --gpus 8 --batch 16 --seq-len 8192 --layout "

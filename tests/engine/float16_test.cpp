@@ -15,7 +15,7 @@ using spec::Recompute;
 
 RigOptions options_of(const spec::ModelDims& dims) { return {.dims = dims, .recipe = "fp16"}; }
 
-std::string sha_after(const RigOptions& o, int steps) {
+std::string half_sha(const RigOptions& o, int steps) {
   Rig rig(o);
   rig.train(steps, 1e-3);
   return rig.engine.weights_sha256();
@@ -43,14 +43,14 @@ TEST(Float16Test, recompute_threads_and_order_change_no_bit) {
   for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_qwen3(), tiny_shared_moe()}) {
     RigOptions o = options_of(dims);
     o.microbatches = 2;
-    const std::string expected = sha_after(o, 4);
+    const std::string expected = half_sha(o, 4);
     o.threads = 3;
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       o.recompute = recompute;
       o.schedule.reset();
-      EXPECT_EQ(sha_after(o, 4), expected) << dims.name << " " << spec::name_of(recompute);
+      EXPECT_EQ(half_sha(o, 4), expected) << dims.name << " " << spec::name_of(recompute);
       o.schedule = schedule::add_tied(schedule::split_backward(schedule::one_f_one_b(1, 2)));
-      EXPECT_EQ(sha_after(o, 4), expected) << dims.name << " split backward";
+      EXPECT_EQ(half_sha(o, 4), expected) << dims.name << " split backward";
     }
   }
 }

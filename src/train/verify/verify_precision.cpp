@@ -157,9 +157,10 @@ bool is_matrix(const spec::Param& param) { return param.shard.shape.size() > 1; 
 // Not a number fails, too.
 bool is_at_least(double value, double bound) { return value >= bound; }
 
-class Comparison {
+class PrecisionComparison {
  public:
-  Comparison(const spec::ModelSpec& model, PrecisionReport& report, const PrecisionBounds& bounds)
+  PrecisionComparison(const spec::ModelSpec& model, PrecisionReport& report,
+                      const PrecisionBounds& bounds)
       : model_(model), report_(report), bounds_(bounds) {}
 
   void add_layers(const RecipeRun& exact, const RecipeRun& bf16, const RecipeRun& own) {
@@ -289,7 +290,7 @@ PrecisionReport verify_precision(const VerifyJob& job) {
                          .loss_fp32 = exact.loss,
                          .loss_bf16 = bf16.loss,
                          .loss = own.loss};
-  Comparison comparison(model, report, bounds_of(job.layout.precision));
+  PrecisionComparison comparison(model, report, bounds_of(job.layout.precision));
   comparison.add_layers(exact, bf16, own);
   comparison.add_numerics(own.numerics);
   comparison.add_checks();

@@ -85,10 +85,10 @@ std::string numerics_text(const PrecisionReport& report) {
   return "\n" + obs::table_text(columns, rows);
 }
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json("not finite"); }
+Json finite_number(double value) { return std::isfinite(value) ? Json(value) : Json("not finite"); }
 
 Json to_json(const GradientDistance& of) {
-  return {{"relative", number(of.relative)}, {"cosine", number(of.cosine)}};
+  return {{"relative", finite_number(of.relative)}, {"cosine", finite_number(of.cosine)}};
 }
 
 }  // namespace
@@ -131,18 +131,18 @@ base::Json to_json(const PrecisionReport& report) {
       const RoleFigures& of = layer.by[static_cast<size_t>(q)];
       if (!of.is_measured) continue;
       matrices[std::string(spec::name_of(static_cast<spec::Quantized>(q)))] = {
-          {"amax", number(of.amax)},
-          {"snr_db", number(of.snr_db)},
+          {"amax", finite_number(of.amax)},
+          {"snr_db", finite_number(of.snr_db)},
           {"flushed", of.flushed},
           {"saturated", of.saturated},
-          {"headroom_bits", number(of.headroom_bits)}};
+          {"headroom_bits", finite_number(of.headroom_bits)}};
     }
     numerics.push_back({{"block", layer.layer - 1}, {"matrices", matrices}});
   }
   for (const VerifyCheck& check : report.checks) {
     checks.push_back({{"name", check.name},
                       {"ok", check.ok},
-                      {"value", number(check.error)},
+                      {"value", finite_number(check.error)},
                       {"bound", check.bound},
                       {"detail", check.detail}});
   }
@@ -156,9 +156,9 @@ base::Json to_json(const PrecisionReport& report) {
             {"vocabulary", report.dims.vocab}}},
           {"notes", report.notes},
           {"tokens", report.tokens},
-          {"loss", number(report.loss)},
-          {"loss_bf16", number(report.loss_bf16)},
-          {"loss_fp32", number(report.loss_fp32)},
+          {"loss", finite_number(report.loss)},
+          {"loss_bf16", finite_number(report.loss_bf16)},
+          {"loss_fp32", finite_number(report.loss_fp32)},
           {"checks", checks},
           {"layers", layers},
           {"numerics", numerics}};

@@ -8,9 +8,11 @@
 // gradient of GELU in large products is cuBLASLt's epilogue. A bias gradient is cuBLASLt's epilogue
 // in large weight gradients where that is as good, otherwise a kernel before the product. Sums of d
 // and a recomputed GELU are kernels around the product. Products of 8-bit operands are cuBLASLt's
-// with scales, bias and addend; all else is done by kernels around them.
+// with scales, bias and addend, or if both have scales of rows those of experts/grouped_codes.cuh;
+// all else is done by kernels around them.
 #include "base/check.h"
 #include "base/shape.h"
+#include "kernels/cuda/experts/grouped_codes.h"
 #include "kernels/cuda/gemm/gemm_kernels.h"
 #include "kernels/cuda/gemm/gemm_plans.h"
 #include "kernels/cuda/gemm_fused/fused_products.h"
@@ -208,10 +210,19 @@ const FusedProducts& fused_products(CudaStream& stream) {
   return Libraries::of(stream.cuda_device()).fused_products();
 }
 
+// Queues value = alpha op(a) op(b) + beta d of a large product with scales of rows, where the
+// library is slow. Depends on the shape, as above.
+bool multiply_rows(CudaStream& stream, const GemmArgs& args) {
+  return args.shape_a == ScaleShape::row_128 && args.shape_b == ScaleShape::row_128 &&
+         flops_of(args) >= min_measured_flops &&
+         Libraries::of(stream.cuda_device()).grouped_codes().multiply_rows(stream, args);
+}
+
 // ---- run(): the complete operation, one overload for each epilogue
 
 void run(CudaStream& stream, const GemmArgs& args, const AddTerms& e) {
   if (is_empty(args.d)) return;
+  if (!e.bias && !e.residual && multiply_rows(stream, args)) return;
   Product p = {.d = args.d, .bias = e.bias};
   if (e.residual) {
     p.c = e.residual;

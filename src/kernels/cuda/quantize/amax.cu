@@ -13,33 +13,6 @@ namespace {
 constexpr int amax_threads = 256;
 constexpr int amax_vectors = 8;  // of a thread at a time
 
-// The largest magnitude in 16 bytes of T.
-template <typename T>
-__device__ uint32_t largest_of(const uint4& bits) {
-  const uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
-  uint32_t largest = 0;
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    if constexpr (std::is_same_v<T, float>) {
-      largest = max(largest, words[j] & 0x7fffffffU);
-    } else if constexpr (std::is_same_v<T, bf16>) {
-      largest = max(largest, (words[j] << 16) & 0x7fffffffU);
-      largest = max(largest, words[j] & 0x7fff0000U);
-    } else {
-      largest = max(largest, words[j] << 16 & 0x7fff0000U);
-      largest = max(largest, words[j] & 0x7fff0000U);
-    }
-  }
-  return largest;
-}
-// f16 is compared as it is stored (in the high half of a word), then converted: the order is the
-// same.
-template <typename T>
-__device__ uint32_t as_f32_bits(uint32_t largest) {
-  if constexpr (!std::is_same_v<T, f16>) return largest;
-  return magnitude_bits(stored_value(__ushort_as_half(static_cast<uint16_t>(largest >> 16))));
-}
-
 // Rows blockIdx.y, + gridDim.y, ...; W elements at a time.
 template <typename T, int W>
 __global__ void __launch_bounds__(amax_threads)
@@ -50,12 +23,12 @@ __global__ void __launch_bounds__(amax_threads)
   if (is_flat) cols *= used.count();
   const int64_t step = static_cast<int64_t>(gridDim.x) * (amax_threads * W);
   const int64_t first = (static_cast<int64_t>(blockIdx.x) * amax_threads + threadIdx.x) * W;
-  uint32_t largest = 0;
+  Largest<T> largest;
   for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
     const T* from = x + row * stride;
     if constexpr (W == 1) {
       for (int64_t c = first; c < cols; c += step) {
-        largest = max(largest, magnitude_bits(stored_value(from[c])));
+        largest.add(from[c]);
       }
     } else {
       for (int64_t c = first; c < cols; c += amax_vectors * step) {
@@ -66,12 +39,11 @@ __global__ void __launch_bounds__(amax_threads)
           bits[i] = at < cols ? load_bits(from + at) : make_uint4(0, 0, 0, 0);
         }
 #pragma unroll
-        for (int i = 0; i < amax_vectors; ++i) largest = max(largest, largest_of<T>(bits[i]));
+        for (int i = 0; i < amax_vectors; ++i) largest.add(bits[i]);
       }
     }
   }
-  if constexpr (W > 1) largest = as_f32_bits<T>(largest);
-  raise_by_block(amax, largest, shared);
+  raise_by_block(amax, largest.bits(), shared);
 }
 
 template <typename T>

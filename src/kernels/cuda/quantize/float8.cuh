@@ -3,17 +3,13 @@
 // quantising does to values, counted. Divisions are IEEE's, whatever the options of the compiler.
 #pragma once
 
-#include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
-#include <type_traits>
-
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/quantize/magnitude.cuh"
 #include "kernels/quantize_args.h"
 
 namespace trireme::kernels::cuda {
-
-using f16 = __half;
 
 struct E4m3Format {
   static constexpr float largest = 448;
@@ -52,38 +48,6 @@ __device__ inline uint8_t one_code(float value) {
 
 __device__ inline float value_of_code(uint8_t code, __nv_fp8_interpretation_t format) {
   return __half2float(__half(__nv_cvt_fp8_to_halfraw(code, format)));
-}
-
-// A stored value as fp32. Unlike the instruction, the conversion of fp16 keeps the bits of a NaN.
-__device__ inline float stored_value(float value) { return value; }
-__device__ inline float stored_value(bf16 value) { return __bfloat162float(value); }
-__device__ inline float stored_value(f16 value) {
-  const uint32_t bits = __half_as_ushort(value);
-  if ((bits & 0x7c00U) != 0x7c00U) return __half2float(value);
-  return __uint_as_float((bits & 0x8000U) << 16 | 0x7f800000U | (bits & 0x3ffU) << 13);
-}
-
-// ---- largest magnitudes, as bits without sign
-
-__device__ inline uint32_t magnitude_bits(float value) {
-  return __float_as_uint(value) & 0x7fffffffU;
-}
-
-// *bits = max(*bits, value). The first read may be old: values only grow.
-__device__ inline void raise_bits(uint32_t* bits, uint32_t value) {
-  if (*bits < value) atomicMax(bits, value);
-}
-
-// Raises *bits by the largest value of the block's threads, all of which call it. `shared` has a
-// word for each warp, which nothing else uses.
-__device__ inline void raise_by_block(uint32_t* bits, uint32_t value, uint32_t* shared) {
-  value = __reduce_max_sync(0xffffffffU, value);
-  if (threadIdx.x % warp_size == 0) shared[threadIdx.x / warp_size] = value;
-  __syncthreads();
-  if (threadIdx.x >= warp_size) return;
-  const bool is_warp = threadIdx.x < blockDim.x / warp_size;
-  value = __reduce_max_sync(0xffffffffU, is_warp ? shared[threadIdx.x] : 0U);
-  if (threadIdx.x == 0) raise_bits(bits, value);
 }
 
 // ---- scales
