@@ -13,6 +13,11 @@ enum class DType : uint8_t { f32, bf16, f8e4m3, f8e5m2, f64, i32, i64, u8, u16, 
 
 constexpr bool is_float8(DType dtype) { return dtype == DType::f8e4m3 || dtype == DType::f8e5m2; }
 
+// The types of parameters, activations and their gradients.
+constexpr bool is_real(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
+}
+
 int64_t size_of(DType);
 std::string_view name_of(DType);
 // Throws ConfigError unless `name` is one that name_of() returns.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // IEEE fp16 as a storage type: arithmetic is always done in fp32. Converts without the compiler's
-// _Float16, which not every processor that we support has in GCC 12.
+// _Float16, which not every processor that we support has in GCC 12, and without branches, so that
+// loops become vector code.
 #pragma once
 
 #include <bit>
@@ -23,25 +24,23 @@ struct F16 {
   }
   explicit operator float() const {
     const uint32_t sign = static_cast<uint32_t>(bits & 0x8000U) << 16;
-    const uint32_t exponent = (bits >> 10) & 0x1fU, mantissa = bits & 0x3ffU;
-    if (exponent == 0x1fU) return std::bit_cast<float>(sign | 0x7f800000U | (mantissa << 13));
-    if (exponent == 0) {
-      const float value = static_cast<float>(mantissa) * 0x1p-24F;
-      return sign != 0 ? -value : value;
-    }
-    return std::bit_cast<float>(sign | ((exponent + 112U) << 23) | (mantissa << 13));
+    const uint32_t code = bits & 0x7fffU, shifted = code << 13;
+    // A subnormal code is the mantissa of a number that is 2^-14 larger.
+    const float raised = std::bit_cast<float>(shifted + (113U << 23)) - 0x1p-14F;
+    const uint32_t above = shifted + ((code >= 0x7c00U ? 224U : 112U) << 23);
+    const uint32_t value = code < 0x400U ? std::bit_cast<uint32_t>(raised) : above;
+    return std::bit_cast<float>(sign | value);
   }
   bool operator==(const F16&) const = default;
 
  private:
   static uint32_t code_of(uint32_t u) {
-    if (u > 0x7f800000U) return 0x7e00U;
-    if (u >= 0x47800000U) return 0x7c00U;  // 65,536 and above
-    if (u < 0x38800000U) {                 // below 2^-14: a sum with 0.5 rounds to 2^-24
-      return std::bit_cast<uint32_t>(std::bit_cast<float>(u) + 0.5F) - 0x3f000000U;
-    }
-    const uint32_t rounded = u + 0xfffU + ((u >> 13) & 1U);
-    return (rounded >> 13) - (112U << 10);
+    // Below 2^-14 a sum with 0.5 rounds to a multiple of 2^-24.
+    const uint32_t small = std::bit_cast<uint32_t>(std::bit_cast<float>(u) + 0.5F) - 0x3f000000U;
+    const uint32_t normal = ((u + 0xfffU + ((u >> 13) & 1U)) >> 13) - (112U << 10);
+    const uint32_t large = u > 0x7f800000U ? 0x7e00U : 0x7c00U;
+    const uint32_t rounded = u < 0x38800000U ? small : normal;
+    return u >= 0x47800000U ? large : rounded;  // 65,536 and above
   }
 };
 

@@ -69,10 +69,6 @@ void run_tree(Stream& stream, std::span<const spec::TreeOp> program,
   }
 }
 
-bool is_summable(base::DType dtype) {
-  return dtype == base::DType::f32 || dtype == base::DType::bf16;
-}
-
 // out[i] = the largest of in[r * count + i], NaN if one is NaN.
 void max_over(const float* in, int64_t ranks, int64_t count, float* out) {
   for (int64_t i = 0; i < count; ++i) {
@@ -194,7 +190,7 @@ void Communicator::check_parts(const char* op, ConstTensor out, std::span<const 
                     order.parts[static_cast<size_t>(rank_)].size() == parts.size(),
                 "{} in '{}' of {}: an order of {} ranks, {} parts on rank {}", op, name(), size(),
                 order.parts.size(), parts.size(), rank_);
-  TRIREME_CHECK(out && out.is_contiguous() && is_summable(out.dtype), "{} in '{}': out is {} {}",
+  TRIREME_CHECK(out && out.is_contiguous() && base::is_real(out.dtype), "{} in '{}': out is {} {}",
                 op, name(), base::name_of(out.dtype), out.shape.to_string());
   for (const ConstTensor& part : parts) {
     TRIREME_CHECK(part && part.is_contiguous() && part.dtype == out.dtype &&

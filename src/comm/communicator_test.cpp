@@ -307,7 +307,9 @@ std::vector<Case> all_cases() {
   }
   for (int ranks = 1; ranks <= 8; ++ranks) {
     for (const StreamMode mode : {StreamMode::inline_calls, StreamMode::worker_threads}) {
-      for (const DType dtype : {DType::f32, DType::bf16}) cases.push_back({ranks, mode, dtype});
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+        cases.push_back({ranks, mode, dtype});
+      }
     }
   }
   return cases;

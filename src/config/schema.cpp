@@ -173,6 +173,25 @@ std::vector<Key> keys_of(Config& c) {
   k.numbers("bf16_blocks", c.precision.bf16_blocks, {.low = 0, .high = 1 << 20},
             "further blocks whose products stay in bf16 under a recipe of fp8, counted from 0, in "
             "ascending order");
+  const Range scale{.low = 0x1p-20, .high = 0x1p32};
+  k.number(
+      "loss_scale", c.precision.loss_scale, {.low = 0x1p-20, .high = 0x1p32, .or_value = 0},
+      "recipe fp16: the loss scale, which never changes; 0: it falls by half after steps whose "
+      "gradient is not finite, which are skipped, and doubles after good ones");
+  k.number("loss_scale_initial", c.precision.loss_scale_initial, scale,
+           "the first loss scale, if loss_scale is 0");
+  k.number("loss_scale_min", c.precision.loss_scale_min, scale, "it does not fall below this");
+  k.number("loss_scale_growth_interval", c.precision.loss_scale_growth_interval, at_least(1),
+           "good steps after which the loss scale doubles");
+  k.number("loss_scale_hysteresis", c.precision.loss_scale_hysteresis, {.low = 1, .high = 1000},
+           "steps that are not finite until the loss scale falls; from then on it falls after "
+           "each, until it has doubled again");
+  k.choice("fallback", c.precision.fallback, {"off", "warn", "bf16"},
+           "what follows if the 8-bit numbers of a block drift: nothing, a warning, or a warning "
+           "and bf16 for the block's products from the next step on; docs/precision.md");
+  k.number("fallback_steps", c.precision.fallback_steps, at_least(0),
+           "steps after which a block that fell back to bf16 returns to 8 bits, twice as many each "
+           "time it falls back again; 0: it stays in bf16");
 
   k.section("activation_checkpoint");
   k.choice("mode", c.activation_checkpoint.mode, {"none", "selective", "full"},
@@ -228,6 +247,10 @@ std::vector<Key> keys_of(Config& c) {
       "ranks_freq", c.metrics.ranks_freq, at_least(1),
       "steps between records of ranks.bin: times, waits and memory of every rank; on a GPU the "
       "waits of one step in so many are measured");
+  k.number("numerics_freq", c.metrics.numerics_freq, at_least(0),
+           "steps between records of numerics.bin, of runs with products in 8 bits: largest "
+           "magnitudes, values flushed to zero and saturated, signal-to-noise ratio of every "
+           "matrix; 0: none");
   k.choice("hardware", c.metrics.hardware, {"auto", "on", "off"},
            "read clocks, power, temperature and activity of the rank's GPU from the driver (NVML) "
            "once a second; auto: in runs on GPUs");

@@ -62,6 +62,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
     : device_(device),
       plan_(checked(model, plan, backend)),
       options_(options),
+      loss_scale_(loss_scale_rule(plan_, options.loss_scale)),
       compute_(device.make_stream("compute")),
       times_(std::make_unique<StepTimer>(*compute_)),
       groups_(std::make_unique<DataGroups>(plan_, mesh, device, *compute_)),
@@ -107,6 +108,10 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
   device_signals_ = arenas_->optim.take(step_memory.signals);
   sink_.sums = record_.slice_rows(0, spec::step_sums_bytes);
   state_ = device_signals_.slice_rows(0, spec::step_state_bytes);
+  if (loss_scale_.is_on()) {
+    sink_.loss_factor = device::view_of(state_.data + offsetof(kernels::StepState, loss_factor),
+                                        {{1}, base::DType::f32});
+  }
   if (groups_->closes_with_peers()) {
     all_records_ =
         arenas_->comm.take({{spec::closing_ranks(plan_.mesh), record_.bytes()}, base::DType::u8});
@@ -145,6 +150,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
                                                              .codes = *codes_,
                                                              .step_state = state_});
   access_->init_weights(options.seed);
+  if (loss_scale_.is_on()) set_step_state({});
 }
 
 void Engine::watch_streams() {
@@ -294,6 +300,7 @@ void Engine::watch_actions(ActionTimes* times) {
 }
 
 void Engine::accumulate(MicrobatchSource& source) {
+  grads_are_open_ = true;
   take_batches(source);
   run_microbatches();
 }
@@ -302,7 +309,17 @@ void Engine::apply(double learning_rate) {
   buckets_->flush_updates();  // deferred ones use the previous learning rate
   set_learning_rate(learning_rate);
   close_step();
+  grads_are_open_ = false;
   signals_->push(*compute_, device_signals_);
+}
+
+std::vector<float> Engine::read_grads(const std::string& name) {
+  std::vector<float> grads = access_->read_grads(name);
+  if (!loss_scale_.is_on()) return grads;
+  const kernels::StepState state = access_->step_state();
+  const float factor = grads_are_open_ ? state.loss_factor : state.step_factor;
+  for (float& grad : grads) grad /= factor;
+  return grads;
 }
 
 void Engine::take_batches(MicrobatchSource& source) {
@@ -350,7 +367,8 @@ void Engine::close_step() {
                                 .clip_norm = options_.clip.norm,
                                 .guard_multiple = options_.clip.guard_multiple,
                                 .skip_row = options_.clip.skip_row,
-                                .guard_warmup = options_.clip.guard_warmup});
+                                .guard_warmup = options_.clip.guard_warmup,
+                                .loss_scale = loss_scale_});
   routers_->update_biases(state_);
   for (int b = 0; b < buckets_->size(); ++b) {
     if (buckets_->defers_updates()) {
@@ -447,7 +465,10 @@ StepReport Engine::report() {
           .skipped_in_a_row = state.skipped_in_a_row,
           .row_first = state.row_first,
           .row_norm = state.row_norm,
-          .row_mean = state.row_mean};
+          .row_mean = state.row_mean,
+          .loss_scale = state.step_scale,
+          .next_loss_scale = loss_scale_.is_on() ? state.loss_scale : 0,
+          .not_finite = state.not_finite};
 }
 
 EvalReport Engine::evaluate(MicrobatchSource& source, std::span<float> token_losses) {

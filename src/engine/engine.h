@@ -31,6 +31,7 @@
 #include "engine/state/weight_codes.h"
 #include "engine/step/executor.h"
 #include "engine/step/input.h"
+#include "engine/step/loss_scale.h"
 #include "engine/step/pipe.h"
 #include "engine/step/signal_ring.h"
 #include "engine/step/stage.h"
@@ -57,6 +58,7 @@ struct EngineOptions {
   optim::AdamwOptions adamw;  // with Muon: of parameters that are no matrices, and weight decay
   optim::MuonOptions muon;
   ClipOptions clip;
+  LossScaleOptions loss_scale;  // of recipes that have one
   bool capture = true;  // capture the second step and replay it, if the device supports graphs
 };
 
@@ -76,6 +78,9 @@ struct StepReport {
   // The last sequence of skipped steps: its first step, that step's norm and the running mean then.
   int64_t row_first = 0;
   double row_norm = 0, row_mean = 0;
+  float loss_scale = 0;  // of this step; 0: the recipe has none
+  float next_loss_scale = 0;
+  int64_t not_finite = 0;  // with a loss scale: steps so far whose gradient was not finite
 };
 
 struct EvalReport {
@@ -133,7 +138,8 @@ class Engine {
   void write_weights(const std::string& name, std::span<const float> values) {
     access_->write_weights(name, values);
   }
-  std::vector<float> read_grads(const std::string& name) { return access_->read_grads(name); }
+  // Gradients of the loss, without a loss scale.
+  std::vector<float> read_grads(const std::string& name);
   std::string weights_sha256() { return access_->weights_sha256(); }
   std::vector<StateRange> state() { return access_->state(); }
   void flush_updates() { access_->flush_updates(); }
@@ -143,7 +149,10 @@ class Engine {
   }
   void state_changed() { access_->state_changed(); }
   kernels::StepState step_state() { return access_->step_state(); }
-  void set_step_state(const kernels::StepState& state) { access_->set_step_state(state); }
+  // With a loss scale, that of the state is carried on; if it has none, the first one is set.
+  void set_step_state(const kernels::StepState& state) {
+    access_->set_step_state(with_loss_scale(state, loss_scale_, options_.loss_scale));
+  }
   // Makes the next update wait for the event, until which the caller reads the state.
   void hold_state(device::Event until);
 
@@ -222,6 +231,7 @@ class Engine {
   device::Device& device_;
   spec::Plan plan_;
   EngineOptions options_;
+  kernels::LossScaleRule loss_scale_;
   std::unique_ptr<device::Stream> compute_;
   std::unique_ptr<StepTimer> times_;
   std::unique_ptr<DataGroups> groups_;
@@ -235,7 +245,8 @@ class Engine {
   std::vector<float> host_rope_table_;
   std::unique_ptr<InputStaging> inputs_;
   std::unique_ptr<Executor> executor_;
-  bool has_times_ = false;  // watch_actions() is on
+  bool has_times_ = false;       // watch_actions() is on
+  bool grads_are_open_ = false;  // accumulate() was called after the last step was closed
   std::unique_ptr<TrainState> train_state_;
   std::unique_ptr<Numerics> numerics_;
   std::unique_ptr<WeightCodes> codes_;

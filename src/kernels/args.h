@@ -3,9 +3,9 @@
 // that each back end implements and that kernels/reference implements as plain loops.
 //
 // Letters: T tokens (rows), D width, H query heads, G key/value heads, K head size, F feed-forward
-// width, V vocabulary, S sequences. "Activation type" is f32 or bf16; "gradient type" too.
-// Arithmetic is in fp32 or wider; a bf16 result is rounded once. Any matrix may have row_stride >
-// cols. An argument marked optional may be absent (empty shape).
+// width, V vocabulary, S sequences. "Activation type" is f32, bf16 or f16, "gradient type" f32 or
+// bf16. Arithmetic is in fp32 or wider; a 16-bit result is rounded once. Any matrix may have
+// row_stride > cols. An argument marked optional may be absent (empty shape).
 //
 // Gradients of embeddings, norm weights and biases are accumulated (+=). The gradient of a weight
 // matrix is the d of a gemm: beta = 0 overwrites it (first micro-batch), beta = 1 accumulates.
@@ -18,6 +18,7 @@
 #include "device/tensor.h"
 #include "kernels/epilogue.h"
 #include "kernels/expert_args.h"
+#include "kernels/loss_scale.h"
 #include "kernels/quantize_args.h"
 #include "spec/facts/op_shapes.h"
 
@@ -71,8 +72,9 @@ using spec::norm_stats;
 using spec::NormKind;
 
 // s = x + residual;  rms: y = s * r * weight, r = (mean(s^2) + eps)^-1/2;  layer: y = (s - mean) *
-// r * weight + bias, r = (mean((s - mean)^2) + eps)^-1/2. When the result is bf16 the statistics
-// still come from the fp32 sum s, after it was rounded to the type of `sum` if `sum` is present.
+// r * weight + bias, r = (mean((s - mean)^2) + eps)^-1/2. When the result has 16 bits the
+// statistics still come from the fp32 sum s, after it was rounded to the type of `sum` if `sum` is
+// present.
 struct NormForwardArgs {
   NormKind kind = NormKind::rms;
   float eps = 1e-5F;
@@ -214,7 +216,7 @@ struct AttentionRangesBackwardArgs {
 //   l = max + log1p(exp(min - max)) of the two lse;  o = exp(lse - l) o + exp(part_lse - l) part.
 // An lse of -infinity marks a side without keys, whose values are not read.
 struct AttentionMergeArgs {
-  ConstTensor part;      // [T, H, K], f32 or bf16
+  ConstTensor part;      // [T, H, K], activation type
   ConstTensor part_lse;  // [H, T] f32, contiguous
   Tensor o;              // [T, H, K] f32, read and written
   Tensor lse;            // [H, T] f32, contiguous, read and written
@@ -321,6 +323,8 @@ struct CrossEntropyGradArgs {
   Tensor token_losses = {};  // optional [T] f32, zero in rows that are not valid
   int64_t first_column = 0;
   bool loss_only = false;
+  ConstTensor scale =
+      {};  // optional [1] f32: the gradient is multiplied by it before it is rounded
 };
 
 // cross_entropy_stats and then cross_entropy_grad for a rank that has the whole vocabulary: the
@@ -332,14 +336,15 @@ struct CrossEntropyArgs {
   Tensor sums;               // one StepSums: loss and tokens are accumulated
   Tensor token_losses = {};  // optional [T] f32, zero in rows that are not valid
   bool loss_only = false;
+  ConstTensor scale = {};  // as in CrossEntropyGradArgs
 };
 
 struct FillArgs {
   Tensor d;
-  float value = 0;  // for f32 and bf16; other types can only be filled with zero
+  float value = 0;  // for f32, bf16 and f16; other types can only be filled with zero
 };
 
-// d = x, converted between f32 and bf16 if the types differ. Same shape.
+// d = x, converted between f32, bf16 and f16 if the types differ. Same shape.
 struct CopyArgs {
   ConstTensor x;
   Tensor d;
@@ -347,7 +352,7 @@ struct CopyArgs {
                     // low part of x (base/split_float.h)
 };
 
-// d += x. Same shape; f32 or bf16 each.
+// d += x. Same shape; f32, bf16 or f16 each.
 struct AccumulateArgs {
   ConstTensor x;
   Tensor d;
@@ -411,6 +416,9 @@ enum class ClipKind : uint8_t { none, fixed, adaptive };
 // running mean and variance, applied += 1. A step without valid tokens is skipped. A step with
 // overflow, and every one after it, is skipped and changes nothing that is carried. Zeroes the
 // sums.
+//
+// With a loss scale, squares are those of gradients times state.loss_factor: n and grad_scale are
+// divided by it. Then a step with tokens updates the scale, by whether n is finite.
 struct StepControlArgs {
   Tensor sums;   // one StepSums
   Tensor state;  // one StepState
@@ -421,6 +429,7 @@ struct StepControlArgs {
   int64_t guard_warmup = 20;
   float norm_decay =
       0.98F;  // of the running mean and variance (which start at the first applied norm)
+  LossScaleRule loss_scale = {};
 };
 
 // Where an op that updates weights adds the squares of their changes: of the elements [begin, end),
@@ -437,7 +446,7 @@ struct ChangeSquares {
 // p is `param`, or `master` (then param = p rounded), or the split float with high part `param` and
 // low part `master` (base/split_float.h). Nothing changes if state.skip is set.
 struct AdamwArgs {
-  Tensor param;        // one dimension, f32 or bf16
+  Tensor param;        // one dimension, activation type
   Tensor master = {};  // f32, or u16: the low parts; absent exactly if param is f32
   Tensor m, v;         // f32
   ConstTensor grad;
@@ -469,7 +478,7 @@ struct NormalizeArgs {
 // p -= lr * (factor * direction + weight_decay * p), where p is as in AdamwArgs. Nothing changes if
 // state.skip is set.
 struct MuonArgs {
-  Tensor param;           // one dimension, f32 or bf16
+  Tensor param;           // one dimension, activation type
   Tensor master = {};     // as in AdamwArgs
   ConstTensor direction;  // f32
   ConstTensor state;      // one StepState

@@ -53,7 +53,8 @@ struct RouterBackwardArgs {
   ConstTensor labels = {};  // [T] i32, present exactly if aux_scale or z_scale is not 0
   int64_t first_row = 0, sequence_rows = 0;
   float aux_scale = 0, z_scale = 0;
-  Tensor dlogits;  // [T, E], activation type
+  ConstTensor scale = {};  // optional [1] f32: both terms are multiplied by it
+  Tensor dlogits;          // [T, E], activation type
 };
 
 // bias[e] += rate * sign(mean of counts - counts[e]), counts of spec::RouterStats. Nothing changes
@@ -213,6 +214,7 @@ struct GroupedSwigluBackwardArgs {
   Tensor act = {};         // optional [R, F]; overlaps no other tensor
   int64_t rows = 0;
   GroupedScales scales = {};
+  Tensor dact = {};  // scratch [R, F], type of gate_up: present exactly in 8 bits
   Tensor amax = {};  // optional [1] f32: raised by the magnitudes of dgate_up as stored
 };
 

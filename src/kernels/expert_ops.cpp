@@ -136,6 +136,7 @@ void router_backward(Stream& stream, const RouterBackwardArgs& a) {
   may_have(op, "labels", a.labels, {tokens}, DType::i32);
   has(op, "dlogits", a.dlogits, {tokens, experts});
   is_real(op, "dlogits", a.dlogits);
+  may_have(op, "scale", a.scale, {1}, DType::f32);
   send(stream, &Kernels::router_backward, a);
 }
 
@@ -280,6 +281,8 @@ void grouped_swiglu_backward(Stream& stream, const GroupedSwigluBackwardArgs& a)
   has(op, "dweight", a.dweight, {rows}, DType::f32);
   may_have(op, "act", a.act, {rows, F}, a.gate_up.dtype);
   are_groups(op, a.weight, a.starts, is_8_bit ? F : D, is_8_bit ? D : F);
+  TRIREME_CHECK(static_cast<bool>(a.dact) == is_8_bit, "{}: dact comes with 8-bit operands", op);
+  may_have(op, "dact", a.dact, {rows, F}, a.gate_up.dtype);
   are_operands(op, a.dy, a.weight, a.scales, a.weight.shape[0]);
   may_have_amax(op, a.amax);
   are_expected(op, a.rows, a.dy);

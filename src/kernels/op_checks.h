@@ -25,8 +25,8 @@ void send(Stream& stream, void (*Kernels::*op)(Stream&, const Args&), const Args
 
 // ---- checks, named for what they require
 inline void is_real(const char* op, const char* name, const ConstTensor& t) {
-  TRIREME_CHECK(t.dtype == DType::f32 || t.dtype == DType::bf16, "{}: {} is {}, not f32 or bf16",
-                op, name, base::name_of(t.dtype));
+  TRIREME_CHECK(base::is_real(t.dtype), "{}: {} is {}, not f32, bf16 or f16", op, name,
+                base::name_of(t.dtype));
 }
 
 inline void has(const char* op, const char* name, const ConstTensor& t, const Shape& shape) {

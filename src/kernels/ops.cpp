@@ -457,6 +457,7 @@ void cross_entropy_grad(Stream& stream, const CrossEntropyGradArgs& a) {
   has(op, "stats", a.stats, {a.logits.rows(), 3}, DType::f32);
   holds<StepSums>(op, "sums", a.sums);
   may_have(op, "token_losses", a.token_losses, {a.logits.rows()});
+  may_have(op, "scale", a.scale, {1}, DType::f32);
   send(stream, &Kernels::cross_entropy_grad, a);
 }
 
@@ -478,12 +479,13 @@ void cross_entropy(Stream& stream, const CrossEntropyArgs& a) {
   has(op, "stats", a.stats, {a.logits.rows(), 3}, DType::f32);
   holds<StepSums>(op, "sums", a.sums);
   may_have(op, "token_losses", a.token_losses, {a.logits.rows()});
+  may_have(op, "scale", a.scale, {1}, DType::f32);
   send(stream, &Kernels::cross_entropy, a);
 }
 
 void fill(Stream& stream, const FillArgs& a) {
-  TRIREME_CHECK(a.d.dtype == DType::f32 || a.d.dtype == DType::bf16 || a.value == 0,
-                "fill: {} with {}", base::name_of(a.d.dtype), a.value);
+  TRIREME_CHECK(base::is_real(a.d.dtype) || a.value == 0, "fill: {} with {}",
+                base::name_of(a.d.dtype), a.value);
   send(stream, &Kernels::fill, a);
 }
 
@@ -571,11 +573,15 @@ void are_weights(const char* op, const Tensor& param, const Tensor& master) {
   is_real(op, "param", param);
   has(op, "param", param, flat);
   TRIREME_CHECK(static_cast<bool>(master) == (param.dtype != DType::f32),
-                "{}: a master goes with a bf16 parameter, here {}", op, base::name_of(param.dtype));
+                "{}: a master goes with a bf16 or f16 parameter, here {}", op,
+                base::name_of(param.dtype));
   if (master) {
     has(op, "master", master, flat);
     TRIREME_CHECK(master.dtype == DType::f32 || master.dtype == DType::u16,
                   "{}: master is {}, not f32 or u16", op, base::name_of(master.dtype));
+    TRIREME_CHECK(master.dtype == DType::f32 || param.dtype == DType::bf16,
+                  "{}: a u16 master with a parameter of {}, not bf16", op,
+                  base::name_of(param.dtype));
   }
 }
 

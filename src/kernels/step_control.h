@@ -24,7 +24,11 @@ template <int = 0>
 constexpr void close_step(StepSums& sums, StepState& state, const StepControlArgs& args) {
   const auto tokens = static_cast<double>(sums.tokens);
   const bool has_tokens = sums.tokens > 0;
-  const double norm = has_tokens ? std::sqrt(to_double(sums.squares)) / tokens : 0;
+  const bool is_scaled = args.loss_scale.is_on();
+  state.step_scale = is_scaled ? state.loss_scale : 0;
+  state.step_factor = is_scaled ? state.loss_factor : 1;
+  const auto factor = static_cast<double>(state.step_factor);
+  const double norm = has_tokens ? std::sqrt(to_double(sums.squares)) / tokens / factor : 0;
 
   state.tokens = sums.tokens;
   state.samples = sums.samples;
@@ -41,6 +45,7 @@ constexpr void close_step(StepSums& sums, StepState& state, const StepControlArg
   }
 
   const bool is_finite = norm < std::numeric_limits<double>::infinity();  // false for NaN, too
+  if (is_scaled && has_tokens) update_loss_scale(state, args.loss_scale, is_finite);
   const bool warm = state.applied >= args.guard_warmup;
   const double guard = static_cast<double>(args.guard_multiple) * state.norm_mean;
   const bool above_guard = args.guard_multiple > 0 && warm && state.norm_mean > 0 && norm > guard;
@@ -68,7 +73,7 @@ constexpr void close_step(StepSums& sums, StepState& state, const StepControlArg
   if (above_guard && guard < limit) limit = guard;
   state.skip = 0;
   state.clip_limit = static_cast<float>(limit);
-  state.grad_scale = static_cast<float>((norm > limit ? limit / norm : 1) / tokens);
+  state.grad_scale = static_cast<float>((norm > limit ? limit / norm : 1) / tokens / factor);
 
   // Exponentially weighted mean and variance, updated together from the distance to the old mean.
   if (state.applied == 0) {

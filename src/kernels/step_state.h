@@ -56,6 +56,7 @@ struct StepState {
   int32_t skip;      // 1: parameters and moments stay as they are
   float grad_norm;   // of the mean loss, before clipping; infinity if not finite
   float clip_limit;  // that applied
+  float step_scale;  // the loss scale of this step; 0: the recipe has none
   double mean_loss;
   int64_t tokens;
   uint64_t samples;
@@ -73,6 +74,14 @@ struct StepState {
   // of that step, and the running mean that it was compared with.
   int64_t row_first;
   double row_norm, row_mean;
+  // The factor of this step's gradients: 1 without a loss scale (a result of step_control).
+  float step_factor;
+  // Carried, with a loss scale only (loss_scale.h): the scale of the next step, the factor of its
+  // gradients, and how many more steps may be not finite before the scale falls.
+  float loss_scale, loss_factor;
+  int32_t hysteresis_left;
+  int64_t good_steps;  // since the scale changed, or a gradient was not finite
+  int64_t not_finite;  // steps with tokens whose gradient was not finite, in total
 };
 
 static_assert(sizeof(WideSum) == spec::wide_sum_bytes);

@@ -98,7 +98,8 @@ void Head::chunk(Pass& pass, int64_t begin, Tensor h, Tensor dh) const {
        .stats = stats,
        .sums = pass.sink.sums,
        .token_losses = pass.token_losses ? pass.token_losses.slice_rows(begin, rows) : Tensor{},
-       .loss_only = pass.evaluating},
+       .loss_only = pass.evaluating,
+       .scale = pass.sink.loss_factor},
       columns_.begin);
   if (pass.evaluating) return;
   linear_backward_input(pass, {.dy = all, .weight = weight, .dx = dh});

@@ -54,6 +54,7 @@ struct StepSink {
   std::span<const Tensor> step_losses;
   Tensor logits;  // optional [n, V] f32: receives the logits of rows [first_logits_row, + n)
   int64_t first_logits_row = 0;
+  Tensor loss_factor = {};  // optional [1] f32: multiplies the gradient of the loss
 };
 
 // Which keys the queries of a rank see, if groups of ranks along cp share the rows of the
@@ -77,7 +78,7 @@ struct Pass {
   std::span<const Tensor> scales = {};
   // Where quantising counts (kernels::QuantizeCounts), one row for each spec::Quantized; optional.
   Tensor counts = {};
-  bool measures = false;          // count more than the largest magnitudes
+  bool measures = false;     // count more than the largest magnitudes
   Tensor delayed_amax = {};  // by spec::Quantized, of the steps before: delayed scaling
   Stash& stash;
   device::Arena& scratch;

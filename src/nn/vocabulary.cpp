@@ -27,7 +27,8 @@ void cross_entropy(Pass& pass, const Boundary& tp, const kernels::CrossEntropyAr
                                         .sums = a.sums,
                                         .token_losses = a.token_losses,
                                         .first_column = first_column,
-                                        .loss_only = a.loss_only});
+                                        .loss_only = a.loss_only,
+                                        .scale = a.scale});
 }
 
 }  // namespace trireme::nn

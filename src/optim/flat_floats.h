@@ -7,8 +7,8 @@
 
 namespace trireme::optim {
 
-// A flat view of floats in device memory: f32 or bf16 in `values`, or split fp32 with the high part
-// in `values` (bf16) and the low part in `low` (u16; base/split_float.h).
+// A flat view of floats in device memory: f32, bf16 or f16 in `values`, or split fp32 with the high
+// part in `values` (bf16) and the low part in `low` (u16; base/split_float.h).
 struct FlatFloats {
   device::Tensor values;
   device::Tensor low = {};

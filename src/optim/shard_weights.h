@@ -10,7 +10,7 @@
 namespace trireme::optim {
 
 struct ShardWeights {
-  device::Tensor param;        // [n], f32 or bf16
+  device::Tensor param;        // [n], f32, bf16 or f16
   device::Tensor master = {};  // [n], f32, or u16: the low parts; absent exactly if param is f32
 
   bool is_split() const { return master && master.dtype == base::DType::u16; }

@@ -48,8 +48,8 @@ constexpr int64_t scale_block = 128;
 // is not written.
 base::TensorSpec scale_spec(ScaleShape, int64_t rows, int64_t cols);
 
-// Returns the memory of a [rows, cols] matrix in 8 bits, u8: its codes, then, from a multiple of 256
-// bytes on, its scales.
+// Returns the memory of a [rows, cols] matrix in 8 bits, u8: its codes, then, from a multiple of
+// 256 bytes on, its scales.
 base::TensorSpec codes_spec(ScaleShape, int64_t rows, int64_t cols);
 constexpr int64_t scales_offset(int64_t rows, int64_t cols) {
   return base::round_up(rows * cols, 256);

@@ -156,6 +156,45 @@ TEST(CheckpointerTest, fp32_masters_and_split_masters_load_each_others_checkpoin
   }
 }
 
+// A run in fp16 that is stopped after any step, resumes with other options of the first scale and
+// has the bits of one that was not stopped.
+TEST(CheckpointerTest, a_loss_scale_is_resumed) {
+  const spec::ModelSpec model = spec::make_model(tiny_llama());
+  const spec::Plan plan =
+      spec::solve_or_throw(model, {.seq_len = 8}, {.precision = spec::Precision::fp16}, {});
+  engine::EngineOptions options;
+  options.loss_scale = {.initial = 0x1p20F, .growth_interval = 2};
+  std::string expected;
+  for (const int64_t stop : {0, 1, 3, 6}) {
+    ckpt::MemoryDisk disk;
+    std::string found;
+    for (int64_t first = 0; first < 8; first = first == 0 && stop > 0 ? stop : 8) {
+      device::CpuDevice device(kernels::cpu_kernels(), {});
+      train::Rank rank(nullptr, plan.mesh, device);
+      options.loss_scale.initial = first == 0 ? 0x1p20F : 16;
+      engine::Engine engine(device, model, plan, spec::cpu_backend(), options, nullptr);
+      Checkpointer checkpointer(engine, model, rank, device, disk, {.folder = root}, {});
+      if (first > 0) {
+        ASSERT_TRUE(checkpointer.load({.step = first}));
+      }
+      RandomSource batches(5, tiny_llama().vocab, 1, 8);
+      for (int64_t step = 0; step < (first == 0 && stop > 0 ? stop : 8); ++step) {
+        if (step >= first) engine.step(batches, 1e-2);
+        batches.next_step();
+      }
+      if (first == 0 && stop > 0) checkpointer.save(stop, base::Json{{"step", stop}});
+      checkpointer.finish();
+      found = engine.weights_sha256();
+      EXPECT_GT(engine.report().not_finite, 0);
+      if (first > 0 || stop == 0) {
+        EXPECT_GT(engine.report().applied, 2);
+      }
+    }
+    if (stop == 0) expected = found;
+    EXPECT_EQ(found, expected) << "stopped after step " << stop;
+  }
+}
+
 TEST(CheckpointerTest, reports_the_cost_of_every_save) {
   for (const spec::Layout& split : splits()) {
     ckpt::MemoryDisk disk;

@@ -35,6 +35,8 @@ TEST_F(DeterminismTest, fifty_steps_repeat_their_bits_captured_or_not) {
       trials.push_back({.dims = dims, .recipe = recipe, .microbatches = 2});
     }
   }
+  trials.push_back({.dims = tiny_qwen3(), .recipe = "fp16", .microbatches = 2});
+  trials.push_back(long_trial("fp16"));
   trials.push_back(long_trial("bf16"));
   trials.push_back(long_trial("fp32"));
   trials.back().sequences = 1;
@@ -59,6 +61,7 @@ TEST_F(DeterminismTest, recompute_changes_no_bit) {
     }
   }
   trials.push_back(long_trial("bf16"));
+  trials.push_back(long_trial("fp16"));
   for (Trial trial : trials) {
     const std::string expected = sha_after(trial, 5);
     for (const Recompute recompute : {Recompute::selective, Recompute::full}) {

@@ -65,22 +65,31 @@ void expect_fp32(const Trial& trial) {
   expect_near(gpu.grads, cpu.grads, 1e-4, what);
 }
 
-// bf16 keeps eight bits of the output of a layer. Both devices round at the same places, so their
-// distances from fp32 are similar; a wrong term would change tens of percent.
-void expect_bf16(Trial trial) {
-  trial.recipe = "bf16";
+// bf16 keeps eight bits of the output of a layer, fp16 eleven. Both devices round at the same
+// places, so their distances from fp32 are similar; a wrong term would change tens of percent.
+struct Half {
+  const char* recipe;
+  double loss, grads;  // bounds
+};
+constexpr Half bf16 = {"bf16", 5e-3, 2e-2}, fp16 = {"fp16", 1e-3, 5e-3};
+
+void expect_half(const Half& half, Trial trial) {
+  trial.recipe = half.recipe;
+  trial.engine.loss_scale.initial = 4096;  // few tokens: the first scale would overflow
   const Outcome cpu = outcome_of(Where::cpu, trial), gpu = outcome_of(Where::gpu, trial);
   const std::string what = name_of(trial);
   trial.recipe = "fp32";
   const Outcome exact = outcome_of(Where::cpu, trial);
   EXPECT_EQ(gpu.tokens, cpu.tokens) << what;
-  EXPECT_NEAR(gpu.loss, exact.loss, 5e-3 * exact.loss) << what;
-  EXPECT_NEAR(gpu.loss, cpu.loss, 5e-3 * cpu.loss) << what;
+  EXPECT_NEAR(gpu.loss, exact.loss, half.loss * exact.loss) << what;
+  EXPECT_NEAR(gpu.loss, cpu.loss, half.loss * cpu.loss) << what;
   const double of_cpu = largest_error(cpu.grads, exact.grads);
-  std::printf("%s: bf16 on the CPU is within %.2e of fp32\n", what.c_str(), of_cpu);
-  expect_near(gpu.grads, exact.grads, std::max(2e-2, 1.5 * of_cpu), what + " against fp32");
-  expect_near(gpu.grads, cpu.grads, std::max(2e-2, 2 * of_cpu), what + " against the CPU's bf16");
+  std::printf("%s: %s on the CPU is within %.2e of fp32\n", what.c_str(), half.recipe, of_cpu);
+  expect_near(gpu.grads, exact.grads, std::max(half.grads, 1.5 * of_cpu), what + " against fp32");
+  expect_near(gpu.grads, cpu.grads, std::max(half.grads, 2 * of_cpu), what + " against the CPU's");
 }
+void expect_bf16(const Trial& trial) { expect_half(bf16, trial); }
+void expect_fp16(const Trial& trial) { expect_half(fp16, trial); }
 
 TEST_F(GradientTest, tiny_models_in_fp32) {
   for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3(), tiny_whole_norm(),
@@ -98,6 +107,19 @@ TEST_F(GradientTest, tiny_models_in_bf16) {
   for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3()}) {
     expect_bf16({.dims = dims});
     expect_bf16({.dims = dims, .microbatches = 3, .head_chunk_rows = 10});
+  }
+}
+
+TEST_F(GradientTest, models_in_fp16) {
+  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_qwen3(), tiny_moe(), tiny_shared_moe()}) {
+    expect_fp16({.dims = dims, .microbatches = 3, .head_chunk_rows = 10});
+  }
+  expect_fp16({.dims = tiny_qwen3(), .sequences = 3, .document_mask = true});
+  // Attention by cuDNN, in both modes.
+  for (const bool deterministic : {true, false}) {
+    for (const int64_t seq_len : {256, 200}) {
+      expect_fp16({.dims = medium_llama(), .seq_len = seq_len, .deterministic = deterministic});
+    }
   }
 }
 

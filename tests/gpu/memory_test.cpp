@@ -65,6 +65,21 @@ Trial random_trial(Dice& dice, bool is_fused) {
   return s;
 }
 
+TEST_F(MemoryTest, fp16_takes_what_is_predicted) {
+  for (const bool deterministic : {true, false}) {
+    for (const bool document_mask : {true, false}) {
+      const Trial trial{.dims = medium_llama(),
+                        .recipe = "fp16",
+                        .seq_len = 256,
+                        .document_mask = document_mask,
+                        .deterministic = deterministic};
+      DeviceRig rig(Where::gpu, trial);
+      rig.train(2, 1e-3);
+      EXPECT_EQ(rig.engine->measured(), rig.engine->predicted_memory());
+    }
+  }
+}
+
 TEST_F(MemoryTest, the_ledger_equals_the_prediction) {
   constexpr uint64_t seed = 20250301;
   Dice dice(seed);

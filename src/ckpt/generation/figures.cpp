@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/float16.h"
 #include "ckpt/disk/aligned.h"
 #include "ckpt/generation/windows.h"
 
@@ -36,6 +37,11 @@ std::optional<double> number_at(base::DType dtype, const std::byte* at) {
       return element<uint16_t>(at);
     case base::DType::bf16: {
       base::Bf16 value;
+      value.bits = element<uint16_t>(at);
+      return static_cast<float>(value);
+    }
+    case base::DType::f16: {
+      base::F16 value;
       value.bits = element<uint16_t>(at);
       return static_cast<float>(value);
     }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/float16.h"
 #include "comm/tensors.h"
 
 namespace trireme::comm {
@@ -30,6 +31,11 @@ void scale(std::byte* data, int64_t bytes, base::DType dtype, float factor) {
     auto* values = reinterpret_cast<base::Bf16*>(data);
     for (int64_t i = 0; i < bytes / 2; ++i) {
       values[i] = base::Bf16(static_cast<float>(values[i]) * factor);
+    }
+  } else if (dtype == base::DType::f16) {
+    auto* values = reinterpret_cast<base::F16*>(data);
+    for (int64_t i = 0; i < bytes / 2; ++i) {
+      values[i] = base::F16(static_cast<float>(values[i]) * factor);
     }
   }
 }

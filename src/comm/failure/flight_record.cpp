@@ -50,7 +50,7 @@ std::string torch_dtype(const std::string& dtype) {
       {"f64", "Double"},         {"f8e4m3", "Float8_e4m3fn"},
       {"f8e5m2", "Float8_e5m2"}, {"i32", "Int"},
       {"i64", "Long"},           {"u8", "Byte"},
-      {"u16", "UInt16"}};
+      {"u16", "UInt16"},         {"f16", "Half"}};
   const auto found = names.find(dtype);
   return found == names.end() ? dtype : found->second;
 }

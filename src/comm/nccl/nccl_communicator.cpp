@@ -24,6 +24,7 @@ ncclConfig_t config_of() {
 std::optional<ncclDataType_t> type_of(base::DType dtype) {
   if (dtype == base::DType::f32) return ncclFloat32;
   if (dtype == base::DType::bf16) return ncclBfloat16;
+  if (dtype == base::DType::f16) return ncclFloat16;
   return std::nullopt;
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/float16.h"
 #include "base/rng.h"
 #include "comm/threads.h"
 #include "device/accelerator.h"
@@ -69,18 +70,20 @@ class Rank {
   void write(const Tensor& tensor, const Values& values) {
     if (tensor.dtype == DType::f32) {
       put<float>(tensor, values);
+    } else if (tensor.dtype == DType::f16) {
+      put<base::F16>(tensor, {values.begin(), values.end()});
     } else {
-      std::vector<base::Bf16> rounded;
-      for (const float value : values) rounded.emplace_back(value);
-      put<base::Bf16>(tensor, rounded);
+      put<base::Bf16>(tensor, {values.begin(), values.end()});
     }
   }
   Values read(const Tensor& tensor) {
     if (tensor.dtype == DType::f32) return get<float>(tensor);
+    return tensor.dtype == DType::f16 ? read_as<base::F16>(tensor) : read_as<base::Bf16>(tensor);
+  }
+  template <typename T>
+  Values read_as(const Tensor& tensor) {
     Values values;
-    for (const base::Bf16 value : get<base::Bf16>(tensor)) {
-      values.push_back(static_cast<float>(value));
-    }
+    for (const T value : get<T>(tensor)) values.push_back(static_cast<float>(value));
     return values;
   }
   // The same for the stored bits of the elements.
@@ -119,7 +122,9 @@ class Rank {
 };
 
 inline float rounded(float value, DType dtype) {
-  return dtype == DType::f32 ? value : static_cast<float>(base::Bf16(value));
+  return dtype == DType::f32   ? value
+         : dtype == DType::f16 ? static_cast<float>(base::F16(value))
+                               : static_cast<float>(base::Bf16(value));
 }
 
 // Returns values of different magnitudes, so that another order of sums is detected; rounded to

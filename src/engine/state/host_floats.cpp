@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/dtype.h"
+#include "base/float16.h"
 #include "base/split_float.h"
 
 namespace trireme::engine {
@@ -28,6 +29,9 @@ Stored stored_of(const optim::FlatFloats& to, std::span<const float> values) {
   if (to.low) {
     stored.low.resize(values.size());
     base::split_floats(values.data(), std::ssize(values), stored.values.data(), stored.low.data());
+  } else if (to.values.dtype == base::DType::f16) {
+    std::transform(values.begin(), values.end(), stored.values.begin(),
+                   [](float v) { return base::F16(v).bits; });
   } else {
     std::transform(values.begin(), values.end(), stored.values.begin(),
                    [](float v) { return base::Bf16(v).bits; });
@@ -73,11 +77,13 @@ std::vector<float> floats_of(base::DType dtype, std::span<const std::byte> value
                       floats.data());
     return floats;
   }
-  std::transform(stored, stored + floats.size(), floats.begin(), [](uint16_t bits) {
-    base::Bf16 value;
-    value.bits = bits;
-    return static_cast<float>(value);
-  });
+  const auto convert = [&]<typename T>(T value) {
+    std::transform(stored, stored + floats.size(), floats.begin(), [&](uint16_t bits) {
+      value.bits = bits;
+      return static_cast<float>(value);
+    });
+  };
+  dtype == base::DType::f16 ? convert(base::F16()) : convert(base::Bf16());
   return floats;
 }
 

@@ -72,6 +72,8 @@ StepSignals SignalRing::read(int64_t step) const {
                       .clip_limit = state.clip_limit,
                       .learning_rate = state.learning_rate,
                       .update_norm = static_cast<float>(std::sqrt(totals.counts->update_squares)),
+                      .loss_scale = state.step_scale,
+                      .next_loss_scale = state.step_scale > 0 ? state.loss_scale : 0,
                       .was_skipped = state.skip != 0,
                       .was_clipped = state.skip == 0 && state.grad_norm > state.clip_limit,
                       .overflow = state.overflow,
@@ -81,9 +83,10 @@ StepSignals SignalRing::read(int64_t step) const {
                       .layer_grad_norms = {}};
   set_losses({totals.losses, static_cast<size_t>(data_ranks_)}, signals);
   const double tokens = static_cast<double>(std::max<int64_t>(1, state.tokens));
+  const auto factor = static_cast<double>(state.step_factor);
   for (int64_t layer = 0; layer < layers_; ++layer) {
     signals.layer_grad_norms.push_back(
-        static_cast<float>(std::sqrt(totals.squares[layer]) / tokens));
+        static_cast<float>(std::sqrt(totals.squares[layer]) / tokens / factor));
   }
   return signals;
 }

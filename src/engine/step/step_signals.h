@@ -16,6 +16,8 @@ struct StepSignals {
   float clip_limit = 0;
   float learning_rate = 0;
   float update_norm = 0;  // of the last update before this step was closed: that of the step before
+  float loss_scale = 0;   // of this step; 0: the recipe has none
+  float next_loss_scale = 0;  // of the step after it
   bool was_skipped = false, was_clipped = false;
   int64_t overflow = 0;  // above 0: the step was not run (StepReport::overflow)
   int64_t tokens = 0, masked = 0, padding = 0;  // with a label; in a document without; in none

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // stats = {max, sum of exp(logit - max), logit of the label};  loss = log(sum) + max - target;
-// gradient of the summed loss = exp(logit - max) / sum - onehot, zero where the label is negative.
+// gradient of the summed loss = exp(logit - max) / sum - onehot, zero where the label is negative,
+// times `scale`.
 #include <cmath>
 #include <limits>
 
@@ -54,6 +55,11 @@ void grad_of_segment(const CrossEntropyGradArgs& args, const Segment& s) {
     for (int64_t i = 0; i < s.count; ++i) grad[i] = exp_of(x[i] - highest) * factor;
     const int64_t column = label - args.first_column - s.first;
     if (column >= 0 && column < s.count) grad[column] -= 1;
+    if (args.scale) {
+      const float scale = *floats_at(args.scale, 0);
+#pragma omp simd
+      for (int64_t i = 0; i < s.count; ++i) grad[i] *= scale;
+    }
   }
   store(args.logits, s, grad);
 }
@@ -125,7 +131,8 @@ void cross_entropy(Stream& stream, const CrossEntropyArgs& args) {
                               .labels = args.labels,
                               .sums = args.sums,
                               .token_losses = args.token_losses,
-                              .loss_only = args.loss_only});
+                              .loss_only = args.loss_only,
+                              .scale = args.scale});
 }
 
 }  // namespace trireme::kernels::cpu

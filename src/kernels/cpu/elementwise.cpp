@@ -10,11 +10,9 @@
 namespace trireme::kernels::cpu {
 namespace {
 
-bool is_real(base::DType dtype) { return dtype == base::DType::f32 || dtype == base::DType::bf16; }
-
 void fill_all(base::ThreadPool& pool, const FillArgs& args) {
   for_each_segment(pool, common_extent(args.d, args.d), [&](const Segment& s) {
-    if (!is_real(args.d.dtype)) {
+    if (!base::is_real(args.d.dtype)) {
       const int64_t size = base::size_of(args.d.dtype);
       std::memset(args.d.data + (s.row * args.d.row_stride + s.first) * size, 0,
                   static_cast<size_t>(s.count * size));

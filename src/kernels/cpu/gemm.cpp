@@ -137,8 +137,10 @@ void slopes_of(const float* x, int64_t count, base::DType dtype, float* slopes) 
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) slopes[i] = gelu_derivative_of(x[i]);
   if (dtype == base::DType::f32) return;
+  with_half_type(dtype, [&]<typename T>(T*) {
 #pragma omp simd
-  for (int64_t i = 0; i < count; ++i) slopes[i] = static_cast<float>(base::Bf16(slopes[i]));
+    for (int64_t i = 0; i < count; ++i) slopes[i] = static_cast<float>(T(slopes[i]));
+  });
 }
 
 void multiply_by(float* value, const float* factors, int64_t count) {

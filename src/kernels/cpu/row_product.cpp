@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // y = x weight^T + bias + residual for few rows of x, limited by the time to read the weight once.
 //
-// An element of y is the sum of four partial sums, which take every fourth product (bf16: the same
-// in another order) as the inner index grows. A task computes some columns of y; the rows of the
-// weight are read from memory once and are in cache for the other rows of x.
+// An element of y is the sum of four partial sums, which take every fourth product (16 bits: the
+// same in another order) as the inner index grows. A task computes some columns of y; the rows of
+// the weight are read from memory once and are in cache for the other rows of x.
 #include "kernels/cpu/block_product.h"
 #include "kernels/cpu/segment.h"
 #include "kernels/cpu/table_ops.h"
@@ -23,8 +23,8 @@ struct RowValues;  // tag of thread_floats()
 using Words = uint32_t __attribute__((vector_size(16)));
 using WordsInMemory = uint32_t __attribute__((vector_size(16), aligned(2), may_alias));
 
-// Eight elements of a row, as two vectors. Those of bf16 are the even and the odd elements: a word
-// of memory has one of each, and a bf16 has the high half of a float.
+// Eight elements of a row, as two vectors. Those of 16 bits are the even and the odd elements: a
+// word of memory has one of each, and a bf16 has the high half of a float.
 struct Eight {
   Lanes first, second;
 };
@@ -32,6 +32,14 @@ inline Eight load_eight(const float* from) { return {load_lanes(from), load_lane
 inline Eight load_eight(const base::Bf16* from) {
   const Words words = *reinterpret_cast<const WordsInMemory*>(from);
   return {reinterpret_cast<Lanes>(words << 16), reinterpret_cast<Lanes>(words & 0xffff0000U)};
+}
+inline Eight load_eight(const base::F16* from) {
+  Eight eight;
+  for (int i = 0; i < 4; ++i) {
+    eight.first[i] = static_cast<float>(from[2 * i]);
+    eight.second[i] = static_cast<float>(from[2 * i + 1]);
+  }
+  return eight;
 }
 
 inline float sum_of(const Lanes& x) { return (x[0] + x[1]) + (x[2] + x[3]); }
@@ -128,8 +136,9 @@ void multiply_columns(const RowProductArgs& args, const Inputs& x, int64_t begin
   }
 }
 
-// bf16 rows as floats: the even elements of each eight, then the odd ones.
-void split_eights(const base::Bf16* from, int64_t count, float* to) {
+// 16-bit rows as floats: the even elements of each eight, then the odd ones.
+template <typename T>
+void split_eights(const T* from, int64_t count, float* to) {
   const int64_t whole = count / step * step;
   for (int64_t k = 0; k < whole; k += step) {
     for (int64_t i = 0; i < step / 2; ++i) {
@@ -146,17 +155,20 @@ void multiply_all(base::ThreadPool& pool, const RowProductArgs& args) {
   Inputs x = {is_f32 ? floats_at(args.x, 0) : nullptr, args.x.row_stride};
   if (!is_f32) {
     float* memory = thread_floats<RowValues>(args.x.rows() * depth);
-    for (int64_t r = 0; r < args.x.rows(); ++r) {
-      split_eights(bf16_at(args.x, r), depth, memory + r * depth);
-    }
+    with_half_type(args.x.dtype, [&]<typename T>(T*) {
+      for (int64_t r = 0; r < args.x.rows(); ++r) {
+        split_eights(reinterpret_cast<const T*>(args.x.data) + r * args.x.row_stride, depth,
+                     memory + r * depth);
+      }
+    });
     x = {memory, depth};
   }
   const int64_t cols_per_task = base::round_up(
       std::max<int64_t>(1, task_weights / std::max<int64_t>(1, depth)), weights_at_once);
   pool.for_each(divide_up(cols, cols_per_task), [&](int64_t task) {
     const int64_t begin = task * cols_per_task, end = std::min(cols, begin + cols_per_task);
-    is_f32 ? multiply_columns<float>(args, x, begin, end)
-           : multiply_columns<base::Bf16>(args, x, begin, end);
+    if (is_f32) return multiply_columns<float>(args, x, begin, end);
+    with_half_type(args.x.dtype, [&]<typename T>(T*) { multiply_columns<T>(args, x, begin, end); });
   });
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/dtype.h"
+#include "base/float16.h"
 #include "device/tensor.h"
 #include "kernels/cpu/run.h"
 
@@ -30,11 +31,14 @@ inline const float* floats_at(const ConstTensor& x, int64_t row) {
 inline float* floats_at(const Tensor& x, int64_t row) {
   return reinterpret_cast<float*>(x.data) + row * x.row_stride;
 }
-inline const base::Bf16* bf16_at(const ConstTensor& x, int64_t row) {
-  return reinterpret_cast<const base::Bf16*>(x.data) + row * x.row_stride;
-}
-inline base::Bf16* bf16_at(const Tensor& x, int64_t row) {
-  return reinterpret_cast<base::Bf16*>(x.data) + row * x.row_stride;
+
+// Calls f(static_cast<T*>(nullptr)), where T is Bf16 or F16: the pointer carries the type only.
+template <typename F>
+void with_half_type(base::DType dtype, const F& f) {
+  if (dtype == base::DType::f16) return f(static_cast<base::F16*>(nullptr));
+  TRIREME_CHECK(dtype == base::DType::bf16,
+                "the cpu back end computes in f32, bf16 and f16, not in {}", base::name_of(dtype));
+  f(static_cast<base::Bf16*>(nullptr));
 }
 // The elements of a flat tensor of high or low parts of split floats (base/split_float.h).
 inline uint16_t* u16_at(const Tensor& x, const Segment& s) {
@@ -48,11 +52,11 @@ inline int32_t index_at(const ConstTensor& x, int64_t row) {
 // `buffer`.
 inline const float* values_of(const ConstTensor& x, const Segment& s, float* buffer) {
   if (x.dtype == base::DType::f32) return floats_at(x, s.row) + s.first;
-  TRIREME_CHECK(x.dtype == base::DType::bf16,
-                "the cpu back end computes in f32 and bf16, not in {}", base::name_of(x.dtype));
-  const base::Bf16* from = bf16_at(x, s.row) + s.first;
+  with_half_type(x.dtype, [&]<typename T>(T*) {
+    const T* from = reinterpret_cast<const T*>(x.data) + s.row * x.row_stride + s.first;
 #pragma omp simd
-  for (int64_t i = 0; i < s.count; ++i) buffer[i] = static_cast<float>(from[i]);
+    for (int64_t i = 0; i < s.count; ++i) buffer[i] = static_cast<float>(from[i]);
+  });
   return buffer;
 }
 
@@ -70,11 +74,11 @@ inline void store(const Tensor& d, const Segment& s, const float* values) {
     if (to != values) std::copy_n(values, s.count, to);
     return;
   }
-  TRIREME_CHECK(d.dtype == base::DType::bf16,
-                "the cpu back end computes in f32 and bf16, not in {}", base::name_of(d.dtype));
-  base::Bf16* to = bf16_at(d, s.row) + s.first;
+  with_half_type(d.dtype, [&]<typename T>(T*) {
+    T* to = reinterpret_cast<T*>(d.data) + s.row * d.row_stride + s.first;
 #pragma omp simd
-  for (int64_t i = 0; i < s.count; ++i) to[i] = base::Bf16(values[i]);
+    for (int64_t i = 0; i < s.count; ++i) to[i] = T(values[i]);
+  });
 }
 
 struct Extent {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "base/float16.h"
 #include "base/rng.h"
 #include "base/split_float.h"
 #include "kernels/cuda/table_ops.h"
@@ -85,6 +86,7 @@ void combine(Stream& stream, const ConstTensor& x, const Tensor& d, const char* 
     with_real_type(d.dtype, [&](auto* d_type) {
       using X = std::remove_pointer_t<decltype(x_type)>;
       using D = std::remove_pointer_t<decltype(d_type)>;
+      if constexpr (has_both_halves<X, D>) return refuse_both_halves(name);
       constexpr int wide = chunk_width<X, D>;
       const X* from = data<X>(x);
       D* to = data<D>(d);
@@ -166,6 +168,8 @@ void fill(Stream& stream, const FillArgs& args) {
       return fill_with(handle, d, std::bit_cast<uint32_t>(args.value));
     case base::DType::bf16:
       return fill_with(handle, d, base::Bf16(args.value).bits);
+    case base::DType::f16:
+      return fill_with(handle, d, base::F16(args.value).bits);
     default:
       break;
   }

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "base/check.h"
 #include "base/dtype.h"
@@ -15,13 +17,16 @@
 namespace trireme::kernels::cuda {
 
 using bf16 = __nv_bfloat16;
+using f16 = __half;
 
 constexpr int warp_size = 32;
 
 __device__ inline float load(const float* p) { return *p; }
 __device__ inline float load(const bf16* p) { return __bfloat162float(*p); }
+__device__ inline float load(const f16* p) { return __half2float(*p); }
 __device__ inline void store(float* p, float value) { *p = value; }
 __device__ inline void store(bf16* p, float value) { *p = __float2bfloat16_rn(value); }
+__device__ inline void store(f16* p, float value) { *p = __float2half_rn(value); }
 
 // Sixteen bytes of elements, the unit of memory-bound kernels. `p` must be aligned to 16 bytes.
 template <typename T>
@@ -65,15 +70,32 @@ T* data(const device::Tensor& t) {
   return reinterpret_cast<T*>(t.data);
 }
 
-// Calls f(static_cast<T*>(nullptr)), where T is float or bf16: the pointer carries the type only.
+// Calls f(static_cast<T*>(nullptr)), where T is float or bf16, the types of gradients: the pointer
+// carries the type only.
 template <typename F>
-void with_real_type(base::DType dtype, F&& f) {
+void with_gradient_type(base::DType dtype, F&& f) {
   if (dtype == base::DType::bf16) {
     f(static_cast<bf16*>(nullptr));
   } else {
     TRIREME_CHECK(dtype == base::DType::f32, "{} is not f32 or bf16", base::name_of(dtype));
     f(static_cast<float*>(nullptr));
   }
+}
+// The same for activations and parameters: float, bf16 or f16.
+template <typename F>
+void with_real_type(base::DType dtype, F&& f) {
+  if (dtype == base::DType::f16) {
+    f(static_cast<f16*>(nullptr));
+  } else {
+    with_gradient_type(dtype, f);
+  }
+}
+// Are f16 and bf16 among the types? No op has both, so no kernel is compiled for them.
+template <typename... T>
+constexpr bool has_both_halves = (std::is_same_v<T, f16> || ...) &&
+                                 (std::is_same_v<T, bf16> || ...);
+inline void refuse_both_halves(const char* op) {
+  TRIREME_CHECK(false, "{}: operands of f16 and bf16", op);
 }
 
 // Returns whether rows can be moved 16 bytes at a time.

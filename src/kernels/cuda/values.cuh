@@ -27,6 +27,12 @@ __device__ inline void unpack(const uint4& bits, float (&values)[Vec<T>::width])
     if constexpr (std::is_same_v<T, bf16>) {  // a bf16 has the high 16 bits of a float
       values[2 * j] = __uint_as_float(words[j] << 16);
       values[2 * j + 1] = __uint_as_float(words[j] & 0xffff0000U);
+    } else if constexpr (std::is_same_v<T, f16>) {
+      __half2 pair;
+      memcpy(&pair, &words[j], sizeof pair);
+      const float2 both = __half22float2(pair);
+      values[2 * j] = both.x;
+      values[2 * j + 1] = both.y;
     } else {
       values[j] = __uint_as_float(words[j]);
     }
@@ -40,6 +46,9 @@ __device__ inline uint4 pack(const float (&values)[Vec<T>::width]) {
   for (int j = 0; j < 4; ++j) {
     if constexpr (std::is_same_v<T, bf16>) {
       const __nv_bfloat162 pair = __floats2bfloat162_rn(values[2 * j], values[2 * j + 1]);
+      memcpy(&words[j], &pair, sizeof pair);
+    } else if constexpr (std::is_same_v<T, f16>) {
+      const __half2 pair = __floats2half2_rn(values[2 * j], values[2 * j + 1]);
       memcpy(&words[j], &pair, sizeof pair);
     } else {
       words[j] = __float_as_uint(values[j]);
@@ -86,12 +95,12 @@ __device__ inline double warp_sum(double value) {
   return value;
 }
 
-// Rows of f32 or bf16 as an argument of a kernel. If absent, data is null.
+// Rows of f32, bf16 or f16 as an argument of a kernel. If absent, data is null.
 template <typename Void>
 struct BasicRows {
   Void* data = nullptr;
   int64_t stride = 0;  // elements between rows
-  bool is_bf16 = false;
+  base::DType dtype = base::DType::f32;
 
   template <typename T>
   using Element = std::conditional_t<std::is_const_v<Void>, const T, T>;
@@ -102,10 +111,14 @@ struct BasicRows {
     return static_cast<Element<T>*>(data) + t * stride;
   }
   __device__ float get(int64_t t, int64_t c) const {
-    return is_bf16 ? load(row<bf16>(t) + c) : load(row<float>(t) + c);
+    if (dtype == base::DType::bf16) return load(row<bf16>(t) + c);
+    if (dtype == base::DType::f16) return load(row<f16>(t) + c);
+    return load(row<float>(t) + c);
   }
   __device__ void set(int64_t t, int64_t c, float value) const {
-    is_bf16 ? store(row<bf16>(t) + c, value) : store(row<float>(t) + c, value);
+    if (dtype == base::DType::bf16) return store(row<bf16>(t) + c, value);
+    if (dtype == base::DType::f16) return store(row<f16>(t) + c, value);
+    store(row<float>(t) + c, value);
   }
 };
 using InRows = BasicRows<const void>;
@@ -116,9 +129,8 @@ using OutRows = BasicRows<void>;
 template <typename Void, typename T>
 BasicRows<Void> basic_rows(const T& t) {
   if (!t) return {};
-  TRIREME_CHECK(t.dtype == base::DType::bf16 || t.dtype == base::DType::f32,
-                "{} is not f32 or bf16", base::name_of(t.dtype));
-  return {t.data, t.row_stride, t.dtype == base::DType::bf16};
+  TRIREME_CHECK(base::is_real(t.dtype), "{} is not f32, bf16 or f16", base::name_of(t.dtype));
+  return {t.data, t.row_stride, t.dtype};
 }
 inline InRows in_rows(const device::ConstTensor& t) { return basic_rows<const void>(t); }
 inline OutRows out_rows(const device::Tensor& t) { return basic_rows<void>(t); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // stats = {max, sum of exp(logit - max), logit of the label};  loss = log(sum) + max - target;
-// gradient of the summed loss = exp(logit - max) / sum - onehot, zero where the label is negative.
+// gradient of the summed loss = exp(logit - max) / sum - onehot, zero where the label is negative,
+// times `scale`.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -32,6 +33,7 @@ void stats_of(const CrossEntropyStatsArgs& args) {
 void grad(const CrossEntropyGradArgs& args) {
   const Matrix stats = read(args.stats);
   Matrix logits = read(args.logits), token_losses(logits.rows, 1);
+  const double scale = args.scale ? read(args.scale)(0) : 1;
   double loss = 0;
   int64_t tokens = 0;
   for (int64_t t = 0; t < logits.rows; ++t) {
@@ -44,7 +46,7 @@ void grad(const CrossEntropyGradArgs& args) {
     }
     for (int64_t c = 0; c < logits.cols; ++c) {
       const double onehot = args.first_column + c == label ? 1 : 0;
-      logits(t, c) = label >= 0 ? std::exp(logits(t, c) - highest) / sum - onehot : 0;
+      logits(t, c) = label >= 0 ? scale * (std::exp(logits(t, c) - highest) / sum - onehot) : 0;
     }
   }
   auto& sums = *reinterpret_cast<StepSums*>(args.sums.data);
@@ -91,7 +93,8 @@ void cross_entropy(Stream& stream, const CrossEntropyArgs& args) {
                               .labels = args.labels,
                               .sums = args.sums,
                               .token_losses = args.token_losses,
-                              .loss_only = args.loss_only});
+                              .loss_only = args.loss_only,
+                              .scale = args.scale});
 }
 
 }  // namespace trireme::kernels::reference

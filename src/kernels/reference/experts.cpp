@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of groups of rows, each with the matrix of its expert, as kernels/expert_args.h states
 // them. Row r of matrix g is row g N + r of a weight [G, N, D] that is read as one matrix.
-#include <algorithm>
-#include <bit>
-#include <cmath>
-
 #include "base/check.h"
 #include "kernels/reference/activation.h"
+#include "kernels/reference/amax.h"
 #include "kernels/reference/matrix.h"
 #include "kernels/reference/table_ops.h"
 
@@ -65,14 +62,9 @@ Matrix read_weights(const ConstTensor& weight, const ConstTensor& scale, ScaleSh
   return values;
 }
 
-// Raises amax by the values as `stored` has them.
-void raise_amax(const Tensor& amax, const Tensor& stored, const Matrix& values) {
-  if (!amax) return;
-  auto& bits = *reinterpret_cast<uint32_t*>(amax.data);
-  for (const double value : values.values) {
-    const auto rounded = static_cast<float>(rounded_to(stored.dtype, value));
-    bits = std::max(bits & 0x7fffffffU, std::bit_cast<uint32_t>(rounded) & 0x7fffffffU);
-  }
+// Raises amax by the rows as they are stored.
+void raise_by_rows(const Tensor& amax, const Tensor& stored, int64_t end) {
+  if (amax) raise_by(amax, stored.slice_rows(0, end));
 }
 
 // y[r] = x[r] weight[g]^T.
@@ -135,7 +127,7 @@ void swiglu_backward_of(const GroupedSwigluBackwardArgs& a) {
   }
   write_rows(a.act, activation(gate_up, row_weight));
   write_rows(a.dgate_up, dgate_up);
-  raise_amax(a.amax, a.dgate_up, dgate_up);
+  raise_by_rows(a.amax, a.dgate_up, end);
   write_rows(a.dweight, dweight);
 }
 
@@ -174,7 +166,7 @@ void grouped_swiglu_forward(Stream& stream, const GroupedSwigluForwardArgs& args
     const Matrix act = activation(gate_up, row_weight);
     write_rows(args.gate_up, gate_up);
     write_rows(args.act, act);
-    raise_amax(args.amax, args.act, act);
+    raise_by_rows(args.amax, args.act, act.rows);
   });
 }
 
@@ -183,7 +175,7 @@ void grouped_swiglu(Stream& stream, const GroupedSwigluArgs& args) {
     const int64_t end = read_index(args.end, 0);
     const Matrix act = activation(read_rows(args.gate_up, end), read_rows(args.row_weight, end));
     write_rows(args.act, act);
-    raise_amax(args.amax, args.act, act);
+    raise_by_rows(args.amax, args.act, act.rows);
   });
 }
 

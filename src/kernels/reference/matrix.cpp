@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/check.h"
+#include "base/float16.h"
 #include "base/float8.h"
 #include "base/split_float.h"
 
@@ -11,6 +12,7 @@ namespace trireme::kernels::reference {
 
 using base::Bf16;
 using base::DType;
+using base::F16;
 
 Matrix read(const ConstTensor& tensor) {
   if (!tensor) return {};
@@ -25,6 +27,10 @@ Matrix read(const ConstTensor& tensor) {
         case DType::bf16:
           values(r, c) = static_cast<double>(
               static_cast<float>(reinterpret_cast<const Bf16*>(tensor.data)[at]));
+          break;
+        case DType::f16:
+          values(r, c) = static_cast<double>(
+              static_cast<float>(reinterpret_cast<const F16*>(tensor.data)[at]));
           break;
         case DType::f64:
           values(r, c) = reinterpret_cast<const double*>(tensor.data)[at];
@@ -59,6 +65,9 @@ void write(const Tensor& tensor, const Matrix& values) {
         case DType::bf16:
           reinterpret_cast<Bf16*>(tensor.data)[at] = Bf16(static_cast<float>(values(r, c)));
           break;
+        case DType::f16:
+          reinterpret_cast<F16*>(tensor.data)[at] = F16(static_cast<float>(values(r, c)));
+          break;
         case DType::f64:
           reinterpret_cast<double*>(tensor.data)[at] = values(r, c);
           break;
@@ -92,7 +101,9 @@ void write_split(const Tensor& high, const Tensor& low, const Matrix& values) {
 double rounded_to(DType dtype, double value) {
   if (dtype == DType::f64) return value;
   const auto single = static_cast<float>(value);
-  return static_cast<double>(dtype == DType::bf16 ? static_cast<float>(Bf16(single)) : single);
+  return static_cast<double>(dtype == DType::bf16  ? static_cast<float>(Bf16(single))
+                             : dtype == DType::f16 ? static_cast<float>(F16(single))
+                                                   : single);
 }
 
 }  // namespace trireme::kernels::reference

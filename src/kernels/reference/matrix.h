@@ -3,8 +3,8 @@
 // written, and written completely with one rounding at the end. So aliasing of arguments has no
 // effect.
 //
-// f64 tensors are accepted like f32 and bf16. The functions of ops.h do not admit them; tests pass
-// them to the table, for finite differences of an op in double precision.
+// f64 tensors are accepted like f32, bf16 and f16. The functions of ops.h do not admit them; tests
+// pass them to the table, for finite differences of an op in double precision.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct Matrix {
   }
 };
 
-// All elements of an f32, bf16 or f64 tensor; dimensions after the first are joined.
+// All elements of an f32, bf16, f16 or f64 tensor; dimensions after the first are joined.
 Matrix read(const ConstTensor& tensor);
 // REQUIRES: the matrix has as many rows and columns as the tensor. An absent tensor is ignored.
 void write(const Tensor& tensor, const Matrix& values);

@@ -64,6 +64,7 @@ void backward(const RouterBackwardArgs& a) {
   const int64_t T = a.logits.rows(), E = a.rule.experts, K = a.rule.chosen;
   const Matrix logits = read(a.logits), row_grads = read(a.row_grads);
   Matrix dlogits(T, E);
+  const double scale = a.scale ? read(a.scale)(0) : 1;
   std::vector<double> p(static_cast<size_t>(E)), g(static_cast<size_t>(K));
   const auto* choice = reinterpret_cast<const int32_t*>(a.choice.data);
   const auto* place = reinterpret_cast<const int32_t*>(a.place.data);
@@ -82,8 +83,8 @@ void backward(const RouterBackwardArgs& a) {
                              .choice = choice + t * K,
                              .g = g.data(),
                              .load = has_terms ? load : nullptr,
-                             .aux_scale = has_terms ? static_cast<double>(a.aux_scale) : 0,
-                             .z_scale = has_terms ? static_cast<double>(a.z_scale) : 0},
+                             .aux_scale = has_terms ? scale * static_cast<double>(a.aux_scale) : 0,
+                             .z_scale = has_terms ? scale * static_cast<double>(a.z_scale) : 0},
                             p.data(), dlogits.values.data() + t * E);
   }
   write(a.dlogits, dlogits);

@@ -10,9 +10,7 @@
 namespace trireme::kernels::reference {
 namespace {
 
-bool is_real(base::DType dtype) {
-  return dtype == base::DType::f32 || dtype == base::DType::bf16 || dtype == base::DType::f64;
-}
+bool is_number(base::DType dtype) { return base::is_real(dtype) || dtype == base::DType::f64; }
 
 std::byte* row_of(const Tensor& tensor, int64_t row) {
   return tensor.data + row * tensor.row_stride * base::size_of(tensor.dtype);
@@ -23,7 +21,7 @@ size_t row_bytes(const Tensor& tensor) {
 }
 
 void fill_all(const FillArgs& args) {
-  if (is_real(args.d.dtype)) {
+  if (is_number(args.d.dtype)) {
     Matrix d(args.d.rows(), args.d.cols());
     for (double& value : d.values) value = static_cast<double>(args.value);
     write(args.d, d);

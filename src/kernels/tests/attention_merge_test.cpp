@@ -37,7 +37,7 @@ void merge(int64_t rows, const HeadShape& heads, DType dtype, Operands& operands
 
 std::vector<Case> merge_cases() {
   std::vector<Case> list;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const HeadShape& heads : {HeadShape{1, 4}, {3, 40}, {4, 128}}) {
       list.push_back({"merge", [=](Operands& o, Stream& s) { merge(67, heads, dtype, o, s); }});
     }
@@ -108,7 +108,7 @@ TEST(AttentionMergeTest, distant_sides_keep_the_higher) {
 
 std::vector<Case> gather_cases() {
   std::vector<Case> list;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     list.push_back(
         {"gather", [=](Operands& operands, Stream& stream) {
            const Tensor x = operands.input({9, 24}, {.dtype = dtype, .gap = 8});

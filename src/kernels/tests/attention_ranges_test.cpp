@@ -96,7 +96,7 @@ void forward(const Problem& p, Operands& operands, Stream& stream) {
                                                       .gap = 8,
                                                       .terms = p.longest(),
                                                       .floor = 1,
-                                                      .from_bf16 = p.dtype == DType::bf16});
+                                                      .from_half = p.dtype != DType::f32});
   const Tensor lse = operands.result({H, p.rows()}, {.terms = p.longest(), .floor = 1});
   ops::attention_ranges_forward(stream, forward_args(p, in, o, lse));
 }
@@ -114,7 +114,7 @@ void backward(const Problem& p, Operands& operands, Stream& stream) {
                      .gap = 8,
                      .terms = p.rows() * H / G + p.longest() + K,
                      .floor = 1,
-                     .from_bf16 = p.dtype == DType::bf16};
+                     .from_half = p.dtype != DType::f32};
   const auto gradient = [&](const Shape& shape) {
     return p.accumulates ? operands.updated(shape, make) : operands.result(shape, make);
   };
@@ -212,7 +212,7 @@ TEST(AttentionRangesTest, cuda_backward_agrees_with_the_reference) {
 // Long columns of tiles that add to the same keys, few heads, ranges in any order.
 TEST(AttentionRangesTest, bits_do_not_depend_on_threads) {
   std::vector<Case> list;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const HeadCounts& heads : {HeadCounts{1, 1, 8}, {4, 2, 8}}) {
       for (const auto& ranges :
            {diagonal(500, 0, 500), std::vector<RowRange>(300, {10, 450}),

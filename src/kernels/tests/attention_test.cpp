@@ -144,7 +144,7 @@ std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&)) {
   };
   for (const auto& lengths : batches) {
     for (const Heads& heads : head_counts) {
-      for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
         for (const bool causal : {true, false}) {
           if (lengths[0] >= 130 && (heads.query > 4 || !causal)) continue;  // for time
           add({lengths, heads, dtype, causal});
@@ -177,7 +177,7 @@ TEST(AttentionTest, cuda_backward_agrees_with_the_reference) {
 
 TEST(AttentionTest, bits_do_not_depend_on_threads) {
   std::vector<Case> list;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const bool causal : {true, false}) {
       for (const auto& lengths : {std::vector<int32_t>{7, 0, 3, 1, 97}, {140}}) {
         const Problem p = {lengths, {4, 2, 8}, dtype, causal};

@@ -79,10 +79,12 @@ std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&),
   for (const int64_t rows : row_counts) {
     for (const int64_t vocabulary : vocabularies) {
       if (rows * vocabulary > 20000 && vocabulary <= 1000) continue;  // for time
-      for (int variant = 0; variant < 12; ++variant) {
+      for (int variant = 0; variant < 15; ++variant) {
         const int64_t first = variant % 3 == 2 ? vocabulary / 3 : 0;
         const int64_t columns = variant % 3 != 0 ? (vocabulary + 2) / 3 : vocabulary;
-        const DType dtype = (variant & 1) != 0 ? DType::bf16 : DType::f32;
+        const DType dtype = variant >= 12        ? DType::f16
+                            : (variant & 1) != 0 ? DType::bf16
+                                                 : DType::f32;
         const Make make = {.dtype = dtype, .gap = rows % 3, .size = 3, .terms = vocabulary};
         const Problem p = {rows,
                            vocabulary,
@@ -188,7 +190,7 @@ TEST(CrossEntropyTest, cuda_grad_agrees_with_the_reference) {
 TEST(CrossEntropyTest, cuda_fused_op_agrees_with_the_reference) {
   expect_cuda_agrees(cases(both));
   std::vector<Case> list;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const bool loss_only : {false, true}) {
       for (const int64_t vocabulary : {1, 7, 17, 1000, 4101}) {
         list.push_back(aligned_case(1, vocabulary, dtype, loss_only));

@@ -42,7 +42,7 @@ void product(const Product& p, Operands& operands, Stream& stream) {
 
 std::vector<Case> products() {
   std::vector<Case> list;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const int64_t rows : {1, 2, 3, 5, 8, 13}) {
       for (const auto& [depth, cols] :
            {std::pair<int64_t, int64_t>{1, 1}, {7, 5}, {64, 96}, {40, 3}, {72, 1030}, {776, 130}}) {
@@ -62,7 +62,7 @@ TEST(RowProductTest, cpu_agrees_with_the_reference) { expect_cpu_agrees(products
 TEST(RowProductTest, cuda_agrees_with_the_reference) { expect_cuda_agrees(products()); }
 TEST(RowProductTest, bits_do_not_depend_on_threads) {
   std::vector<Case> list;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     const Product p = {3, 200, 1030, dtype, true};
     list.push_back({"product", [=](Operands& o, Stream& s) { product(p, o, s); }});
   }
@@ -88,7 +88,7 @@ TEST(RowProductTest, the_result_may_be_the_residual) {
 
 TEST(RowProductTest, a_row_does_not_depend_on_the_others) {
   for_each_machine([](Machine& machine) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       for (const int64_t depth : {52, 1024}) {
         constexpr int64_t rows = 17, cols = 70;
         Operands operands(5, machine);
@@ -123,7 +123,7 @@ void scatter(DType dtype, int64_t cols, Operands& operands, Stream& stream) {
 
 std::vector<Case> scatters() {
   std::vector<Case> list;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const int64_t cols : {1, 7, 64, 2048}) {
       list.push_back({fmt::format("{} columns of {}", cols, base::name_of(dtype)),
                       [=](Operands& o, Stream& s) { scatter(dtype, cols, o, s); }});
@@ -186,7 +186,7 @@ std::vector<Case> attentions() {
                                 p.kv_heads, p.head_dim, base::name_of(p.dtype), p.capacity),
                     [=](Operands& o, Stream& s) { attention(p, o, s); }});
   };
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const Heads& h : {Heads{1, 1, 4}, {4, 2, 8}, {6, 2, 7}, {12, 12, 64}, {8, 1, 128}}) {
       add({{0}, {1}, h.query, h.key, h.size, dtype});
       add({{40, 0, 80}, {40, 3, 17}, h.query, h.key, h.size, dtype});
@@ -208,7 +208,7 @@ TEST(AttentionCachedTest, cpu_agrees_with_the_reference) { expect_cpu_agrees(att
 TEST(AttentionCachedTest, cuda_agrees_with_the_reference) { expect_cuda_agrees(attentions()); }
 TEST(AttentionCachedTest, bits_do_not_depend_on_threads) {
   std::vector<Case> list;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     const Cached p = {{300, 0, 600, 600}, {300, 129, 7, 8}, 6, 2, 24, dtype, 300};
     list.push_back({"attention", [=](Operands& o, Stream& s) { attention(p, o, s); }});
   }

@@ -69,7 +69,7 @@ std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&),
   std::vector<Case> list;
   for (const int64_t rows : row_counts) {
     for (const int64_t width : widths) {
-      for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
         for (const bool in_place : {false, true}) {
           // Standard deviation 8 reaches the tails, where the activations saturate.
           const float size = width == 65 ? 8.0F : 1.0F;
@@ -112,7 +112,7 @@ TEST(ElementwiseTest, bits_do_not_depend_on_threads) {
 // The gradient passes at the limits themselves, as in PyTorch.
 TEST(ElementwiseTest, clamp_limits_values_and_their_gradients) {
   for_each_machine([](Machine& machine) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       Operands operands(1, machine);
       const Tensor x = operands.input({1, 5}, {.dtype = dtype}, [](int64_t, int64_t c) {
         return std::array{-3.0, -2.0, 0.5, 2.0, 3.0}[static_cast<size_t>(c)];
@@ -133,7 +133,7 @@ TEST(ElementwiseTest, clamp_limits_values_and_their_gradients) {
 // In place, with other strides than in the forward.
 TEST(ElementwiseTest, swiglu_backward_recomputes_the_bits_of_the_forward) {
   for_each_machine([](Machine& machine) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       for (const int64_t width : {1, 65, 200, 1024}) {
         SCOPED_TRACE(fmt::format("{} {}", base::name_of(dtype), width));
         Operands operands(static_cast<uint64_t>(width), machine);

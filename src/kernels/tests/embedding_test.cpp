@@ -64,14 +64,17 @@ using Row = void (*)(const Problem&, Operands&, Stream&);
 // All types; with and without positions; a table that holds all rows or the middle third.
 void add_variants(std::vector<Case>& list, Row row, int64_t tokens, int64_t width,
                   int64_t vocabulary) {
-  for (int variant = 0; variant < 8; ++variant) {
-    const bool is_part = (variant & 4) != 0;
+  for (int variant = 0; variant < 10; ++variant) {
+    const bool is_f16 = variant >= 8;
+    const bool is_part = (variant & (is_f16 ? 1 : 4)) != 0;
     const Problem p = {tokens,
                        width,
                        vocabulary,
                        is_part ? vocabulary / 3 : 0,
                        is_part ? vocabulary / 3 + 1 : vocabulary,
-                       (variant & 1) != 0 ? DType::bf16 : DType::f32,
+                       is_f16               ? DType::f16
+                       : (variant & 1) != 0 ? DType::bf16
+                                            : DType::f32,
                        (variant & 2) != 0 ? DType::bf16 : DType::f32,
                        (variant + tokens) % 3 != 0};
     list.push_back({fmt::format("tokens {} width {} vocabulary {} variant {}", tokens, width,

@@ -24,7 +24,9 @@ struct Size {
 // of the terms, and each of the `roundings` may give neighbouring bf16 numbers.
 void expect_near(const Tensor& found, const Tensor& expected, int64_t k, int roundings) {
   const std::vector<double> x = values_of(found), y = values_of(expected);
-  const double step = found.dtype == DType::bf16 ? roundings * 0x1p-7 : 0;
+  const double step = found.dtype == DType::bf16  ? roundings * 0x1p-7
+                      : found.dtype == DType::f16 ? roundings * 0x1p-10
+                                                  : 0;
   for (size_t i = 0; i < x.size(); ++i) {
     const double bound = step * std::abs(y[i]) + 1e-5 * std::sqrt(static_cast<double>(k));
     ASSERT_LE(std::abs(x[i] - y[i]), bound) << "element " << i;
@@ -168,7 +170,7 @@ void expect_gelu_grad(Machine& machine, const Size& size, float x_size) {
 TEST(GemmActivationTest, has_the_bits_of_separate_ops_on_cpu_and_cuda) {
   for_each_machine([](Machine& machine) {
     for (const Size& size : {Size{1, 1, 1}, Size{17, 33, 7}, Size{130, 64, 90}}) {
-      for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
         expect_forward(machine, size, dtype);
         expect_backward(machine, size, dtype, false);
         expect_backward(machine, size, dtype, true);

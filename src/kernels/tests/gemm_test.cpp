@@ -90,7 +90,8 @@ void run(const Problem& p, Operands& operands, Stream& stream) {
       break;
     case Variant::gelu_grad_and_more: {
       // Sums d as stored; if d is close to the reference, so is the sum.
-      const Tensor d_sum = operands.updated({n}, {.dtype = p.types.in, .terms = m * k});
+      const Tensor d_sum = operands.updated(
+          {n}, {.dtype = p.types.in == DType::f16 ? DType::f32 : p.types.in, .terms = m * k});
       const Tensor gelu = operands.result({m, n}, {.dtype = p.types.out, .gap = 2});
       args.epilogue =
           GeluGradient{.input = operands.input({m, n}, out), .d_sum = d_sum, .gelu = gelu};
@@ -126,16 +127,18 @@ void run(const Problem& p, Operands& operands, Stream& stream) {
 }
 
 std::vector<Case> cases(const std::vector<Size>& sizes) {
-  const Types all_types[] = {{DType::f32, DType::f32},
-                             {DType::bf16, DType::bf16},
-                             {DType::bf16, DType::f32},
-                             {DType::f32, DType::bf16}};
+  const Types all_types[] = {{DType::f32, DType::f32},  {DType::bf16, DType::bf16},
+                             {DType::bf16, DType::f32}, {DType::f32, DType::bf16},
+                             {DType::f16, DType::f16},  {DType::f16, DType::f32}};
   std::vector<Case> list;
   for (const Size& size : sizes) {
     for (const Types& types : all_types) {
       for (int e = 0; e < static_cast<int>(Variant::count); ++e) {
         // Sums of values that may each be rounded either way: see gelu_gradient_test.cpp.
-        if (static_cast<Variant>(e) == Variant::gelu_grad_and_more && types.out == DType::bf16) {
+        if (static_cast<Variant>(e) == Variant::gelu_grad_and_more && types.out != DType::f32) {
+          continue;
+        }
+        if (static_cast<Variant>(e) == Variant::bias_gradient_bf16 && types.in == DType::f16) {
           continue;
         }
         for (int trans = 0; trans < 4; ++trans) {
@@ -159,7 +162,7 @@ TEST(GemmTest, cpu_agrees_with_the_reference) {
 TEST(GemmTest, cpu_agrees_with_the_reference_on_larger_sizes) {
   std::vector<Case> list;
   for (const Variant variant : {Variant::none, Variant::bias_and_gelu, Variant::bias_gradient}) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       const Problem p = {
           {129, 65, 200}, {dtype, dtype}, variant == Variant::bias_gradient, true, variant};
       list.push_back({"129 x 65 x 200", [p](Operands& o, Stream& s) { run(p, o, s); }});
@@ -178,7 +181,8 @@ TEST(GemmTest, cuda_agrees_with_the_reference_on_larger_sizes) {
   std::vector<Case> list;
   for (const Size& size : {Size{384, 256, 320}, Size{48, 64, 4000}, Size{15, 2048, 160}}) {
     for (const Types& types : {Types{DType::f32, DType::f32}, Types{DType::bf16, DType::bf16},
-                               Types{DType::bf16, DType::f32}}) {
+                               Types{DType::bf16, DType::f32}, Types{DType::f16, DType::f16},
+                               Types{DType::f16, DType::f32}}) {
       for (const auto& [trans_a, trans_b, variant] :
            {std::tuple{false, true, Variant::bias_and_gelu},
             std::tuple{false, true, Variant::bias_and_residual},
@@ -217,7 +221,7 @@ TEST(GemmTest, bits_do_not_depend_on_threads) {
 
 TEST(GemmTest, large_bits_do_not_depend_on_threads) {
   std::vector<Case> list;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const Problem& p :
          {Problem{{300, 260, 300}, {dtype, DType::f32}, true, false, Variant::bias_gradient},
           Problem{{300, 260, 300}, {dtype, dtype}, false, false, Variant::gelu_grad_and_more}}) {

@@ -63,7 +63,7 @@ std::vector<Case> normalize_cases() {
 std::vector<Case> muon_cases() {
   std::vector<Case> list;
   for (const int64_t elements : {1, 65, 20001}) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       for (const int skip : {0, 1}) {
         list.push_back(
             {fmt::format("{} elements, {}, skip {}", elements, base::name_of(dtype), skip),

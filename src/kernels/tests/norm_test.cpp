@@ -108,10 +108,11 @@ std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&),
   for (const int64_t rows : row_counts) {
     for (const int64_t width : widths) {
       for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
-        for (int variant = 0; variant < 12; ++variant) {
-          const DType dtype = (variant & 1) != 0 ? DType::bf16 : DType::f32;
-          const DType grad_dtype = (variant & 2) != 0 ? DType::bf16 : DType::f32;
-          const auto alias = static_cast<Alias>(variant / 4);
+        for (int variant = 0; variant < 15; ++variant) {
+          const bool is_f16 = variant >= 12;
+          const DType dtype = is_f16 ? DType::f16 : (variant & 1) != 0 ? DType::bf16 : DType::f32;
+          const DType grad_dtype = !is_f16 && (variant & 2) != 0 ? DType::bf16 : DType::f32;
+          const auto alias = static_cast<Alias>(is_f16 ? variant - 12 : variant / 4);
           const bool with_residual = alias != Alias::none || (variant + rows) % 2 == 0;
           const bool with_bias = kind == NormKind::layer && (variant + width) % 3 != 0;
           const Problem p = {kind, rows, width, dtype, grad_dtype, with_residual, with_bias, alias};
@@ -156,9 +157,11 @@ TEST(NormTest, cuda_backward_agrees_with_the_reference) {
 TEST(NormTest, backward_recomputes_the_bits_of_the_forward) {
   constexpr int64_t T = 37;
   for_each_machine([](Machine& machine) {
-    for (int variant = 0; variant < 16; ++variant) {
+    for (int variant = 0; variant < 18; ++variant) {
       const NormKind kind = (variant & 1) != 0 ? NormKind::layer : NormKind::rms;
-      const DType dtype = (variant & 2) != 0 ? DType::bf16 : DType::f32;
+      const DType dtype = variant >= 16        ? DType::f16
+                          : (variant & 2) != 0 ? DType::bf16
+                                               : DType::f32;
       const bool with_bias = kind == NormKind::layer && (variant & 4) != 0;
       const int64_t gap = (variant & 8) != 0 ? 1 : 0;
       for (const int64_t D : {int64_t{5}, int64_t{200}, int64_t{768}, int64_t{2048}}) {

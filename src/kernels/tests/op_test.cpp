@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/float16.h"
 #include "base/float8.h"
 #include "device/accelerator.h"
 #include "kernels/wide_sum.h"
@@ -38,6 +39,9 @@ void store(const Tensor& tensor, int64_t index, double value) {
       break;
     case DType::f8e5m2:
       at<base::E5m2>(tensor, index) = base::E5m2(static_cast<float>(value));
+      break;
+    case DType::f16:
+      at<base::F16>(tensor, index) = base::F16(static_cast<float>(value));
       break;
     default:
       TRIREME_CHECK(false, "no random values of type {}", base::name_of(tensor.dtype));
@@ -89,10 +93,12 @@ void expect_elements_near(const Make& make, const Operands::Factors& least, cons
   for (const double value : reference) {
     if (std::isfinite(value)) scale = std::max(scale, std::abs(value));
   }
-  const double relative = make.dtype == DType::bf16 ? 0x1p-7 : 0;
+  const bool is_f16 = make.dtype == DType::f16;
+  const double relative = make.dtype == DType::bf16 ? 0x1p-7 : is_f16 ? 0x1p-10 : 0;
   const double factor = 1e-6 * (4 + std::sqrt(static_cast<double>(make.terms)));
-  const bool is_rounded = make.dtype == DType::bf16 || make.from_bf16;
-  const double absolute = std::max(factor, is_rounded ? least.bf16 : least.f32) * scale;
+  const bool is_rounded = make.dtype == DType::bf16 || make.from_half;
+  const double min_factor = is_f16 ? least.f16 : is_rounded ? least.bf16 : least.f32;
+  const double absolute = std::max(factor, min_factor) * scale + (is_f16 ? 0x1p-24 : 0);
   int wrong = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     if (x[i] == reference[i]) continue;  // also an infinity of the same sign
@@ -348,6 +354,10 @@ std::vector<double> values_of(const ConstTensor& tensor) {
           values.push_back(static_cast<double>(
               static_cast<float>(reinterpret_cast<const base::Bf16*>(tensor.data)[i])));
           break;
+        case DType::f16:
+          values.push_back(static_cast<double>(
+              static_cast<float>(reinterpret_cast<const base::F16*>(tensor.data)[i])));
+          break;
         case DType::f64:
           values.push_back(reinterpret_cast<const double*>(tensor.data)[i]);
           break;
@@ -393,7 +403,7 @@ void expect_cuda_agrees(const std::vector<Case>& cases) {
     cuda.stream->synchronize();
     expected.expect_intact();
     found.expect_intact();
-    found.expect_near(expected, {.f32 = 1e-5, .bf16 = 1e-2});
+    found.expect_near(expected, {.f32 = 1e-5, .bf16 = 1e-2, .f16 = 2e-3});
     again.expect_same_bits(found);
     ++seed;
     if (result->total_part_count() > enough_failures) return;

@@ -26,10 +26,11 @@ using base::Shape;
 
 // How a tensor of a test is made, and how close to the reference it must be:
 //   |x - reference| <= 1e-6 (4 + sqrt(terms)) max(largest finite |reference| of the tensor, floor),
-// (on a GPU the first factor is at least 1e-5, and 1e-2 for bf16: see expect_cuda_agrees),
-// and 2^-7 |reference| more for bf16. An fp32 rounding is 2^-24 = 6e-8 of what is summed, and the
-// errors of `terms` additions grow like a random walk; the factor of 16 is margin. Two fp32 values
-// that close may round to neighbouring bf16 numbers, which differ by at most 2^-7 of the value.
+// (on a GPU the first factor is at least 1e-5, 1e-2 for bf16, and 2e-3 for f16: see
+// expect_cuda_agrees), and 2^-7 |reference| more for bf16, 2^-10 |reference| + 2^-24 for f16. An
+// fp32 rounding is 2^-24 = 6e-8 of what is summed, and the errors of `terms` additions grow like a
+// random walk; the factor of 16 is margin. Two fp32 values that close may round to neighbouring
+// bf16 (f16) numbers, which differ by at most that.
 struct Make {
   DType dtype = DType::f32;
   int64_t gap = 0;     // elements between rows; they hold NaN and must not change
@@ -37,8 +38,9 @@ struct Make {
   int64_t terms = 1;   // of the longest sum behind one element
   double floor = 0;    // size of the terms, if they may cancel in all elements at once
   bool exact = false;  // must have the reference's bits
-  // f32 computed from bf16: tensor cores round what lies between, so a GPU has the bound of bf16.
-  bool from_bf16 = false;
+  // f32 computed from 16 bits: tensor cores round what lies between, so a GPU has the bound of
+  // bf16.
+  bool from_half = false;
 };
 
 // Memory of operands, which the host and the kernels of one device can access. It is taken piece by
@@ -119,7 +121,7 @@ class Operands {
   void expect_intact() const;
   // `min_factors`: lower limits of the first factor of the bound (see Make).
   struct Factors {
-    double f32 = 0, bf16 = 0;
+    double f32 = 0, bf16 = 0, f16 = 0;
   };
   void expect_near(const Operands& reference, const Factors& min_factors) const;
   void expect_same_bits(const Operands& other) const;
@@ -147,7 +149,7 @@ class Operands {
   std::deque<Entry> entries_;  // a deque, so that references to entries stay valid
 };
 
-// Elements, in order and without gaps, of an f32, bf16 or f64 tensor that no stream is using.
+// Elements, in order and without gaps, of an f32, bf16, f16 or f64 tensor that no stream is using.
 std::vector<double> values_of(const ConstTensor& tensor);
 
 struct Case {
@@ -158,8 +160,8 @@ struct Case {
 // Runs each case on the reference and on the cpu table and compares.
 void expect_cpu_agrees(const std::vector<Case>& cases);
 // Runs each case on the reference and twice on the cuda table. The two runs must have the same bits
-// and be close to the reference: 1e-5 of the largest element, 1e-2 for bf16, whose products a
-// library may round on the way. Skips the test with the reason if there is no GPU.
+// and be close to the reference: 1e-5 of the largest element, 1e-2 for bf16 and 2e-3 for f16, whose
+// products a library may round on the way. Skips the test with the reason if there is no GPU.
 void expect_cuda_agrees(const std::vector<Case>& cases);
 // Runs each case on the cpu table with 1, 2, 3 and 4 threads, inline and on worker streams.
 void expect_bits_do_not_depend_on_threads(const std::vector<Case>& cases);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/float16.h"
 #include "kernels/ops.h"
 #include "kernels/step_control.h"
 #include "kernels/tests/op_test.h"
@@ -255,8 +256,9 @@ void adamw(int64_t elements, DType dtype, DType grad_dtype, Operands& operands, 
 std::vector<Case> adamw_cases() {
   std::vector<Case> list;
   for (const int64_t elements : {1, 7, 65, 1000, 20001}) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       for (const DType grad_dtype : {DType::f32, DType::bf16}) {
+        if (dtype == DType::f16 && grad_dtype == DType::bf16) continue;
         list.push_back({std::to_string(elements) + " elements",
                         [=](Operands& o, Stream& s) { adamw(elements, dtype, grad_dtype, o, s); }});
       }
@@ -269,8 +271,9 @@ std::vector<Case> adamw_cases() {
 // not aligned to vectors.
 std::vector<Case> large_adamw_cases() {
   std::vector<Case> list;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const DType grad_dtype : {DType::f32, DType::bf16}) {
+      if (dtype == DType::f16 && grad_dtype == DType::bf16) continue;
       for (const int64_t elements : {1 << 18, 1200003}) {
         if (elements > 1000000 && dtype == grad_dtype) continue;  // for time
         list.push_back({std::to_string(elements) + " elements",
@@ -372,7 +375,7 @@ TEST(AdamwTest, bits_do_not_depend_on_threads) {
 TEST(AdamwTest, several_steps_follow_the_formula) {
   constexpr int64_t n = 50;
   for_each_table([](Stream& stream) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       Operands operands(2);
       StepState start = state_after(0);
       start.grad_scale = 0.5F;
@@ -382,7 +385,7 @@ TEST(AdamwTest, several_steps_follow_the_formula) {
       args.v = operands.updated({n}, {.size = 0});
       const Tensor state = operands.state(start);
       args.state = state;
-      if (dtype == DType::bf16) {
+      if (dtype != DType::f32) {
         args.master = operands.updated({n});
         ops::copy(stream, {.x = args.param, .d = args.master});
       }
@@ -401,15 +404,17 @@ TEST(AdamwTest, several_steps_follow_the_formula) {
           p[i] -= lr * (m_hat / (std::sqrt(v_hat) + eps) + decay * p[i]);
         }
       }
-      const Tensor exact = dtype == DType::bf16 ? args.master : args.param;
+      const Tensor exact = dtype != DType::f32 ? args.master : args.param;
       const std::vector<double> found = values_of(exact), stored = values_of(args.param);
       for (size_t i = 0; i < n; ++i) {
         EXPECT_NEAR(found[i], p[i], 1e-5);  // ten roundings of values near one, 100 times margin
         EXPECT_NEAR(values_of(args.m)[i], m[i], 1e-6);
         EXPECT_NEAR(values_of(args.v)[i], v[i], 1e-6);
-        const auto rounded = static_cast<float>(base::Bf16(static_cast<float>(found[i])));
+        const auto single = static_cast<float>(found[i]);
         if (dtype == DType::bf16) {
-          EXPECT_EQ(stored[i], static_cast<double>(rounded));
+          EXPECT_EQ(stored[i], static_cast<double>(static_cast<float>(base::Bf16(single))));
+        } else if (dtype == DType::f16) {
+          EXPECT_EQ(stored[i], static_cast<double>(static_cast<float>(base::F16(single))));
         }
       }
     }
@@ -418,13 +423,13 @@ TEST(AdamwTest, several_steps_follow_the_formula) {
 
 TEST(AdamwTest, a_skipped_step_changes_no_bit) {
   for_each_table([](Stream& stream) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       Operands operands(3);
       StepState state = state_after(2);
       state.skip = 1;
       AdamwArgs args;
       args.param = operands.input({200}, {.dtype = dtype});
-      if (dtype == DType::bf16) args.master = operands.input({200});
+      if (dtype != DType::f32) args.master = operands.input({200});
       args.m = operands.input({200});
       args.v = operands.input({200});
       args.grad = operands.input(

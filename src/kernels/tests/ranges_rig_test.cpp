@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "kernels/ops.h"
+#include "kernels/reference/matrix.h"
 #include "spec/facts/backend.h"
 
 namespace trireme::kernels {
@@ -187,8 +188,7 @@ Batch::Batch(const std::vector<int64_t>& lengths, const HeadCounts& head_counts,
   const auto fill = [&](std::vector<double>& values, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
       const float x = base::rng_normal(key, next++, 1);
-      values.push_back(dtype == DType::bf16 ? static_cast<double>(static_cast<float>(base::Bf16(x)))
-                                            : static_cast<double>(x));
+      values.push_back(reference::rounded_to(dtype, static_cast<double>(x)));
     }
   };
   fill(q, tokens() * heads.query * heads.size);

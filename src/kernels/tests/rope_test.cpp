@@ -105,16 +105,19 @@ std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&),
   std::vector<Case> list;
   for (const int64_t tokens : token_counts) {
     for (const int64_t head_size : head_sizes) {
-      for (int variant = 0; variant < 16; ++variant) {
+      for (int variant = 0; variant < 20; ++variant) {
+        const bool is_f16 = variant >= 16;
         const auto [q_heads, k_heads] = head_counts[(tokens + variant / 4) % 4];
         const Problem p = {tokens,
                            q_heads,
                            k_heads,
                            head_size,
-                           (variant & 1) != 0 ? DType::bf16 : DType::f32,
-                           (variant & 2) != 0 ? DType::bf16 : DType::f32,
-                           (variant & 4) != 0,
-                           (variant & 8) != 0};
+                           is_f16               ? DType::f16
+                           : (variant & 1) != 0 ? DType::bf16
+                                                : DType::f32,
+                           !is_f16 && (variant & 2) != 0 ? DType::bf16 : DType::f32,
+                           (variant & (is_f16 ? 1 : 4)) != 0,
+                           (variant & (is_f16 ? 2 : 8)) != 0};
         list.push_back({fmt::format("tokens {} heads {}+{} of {} variant {}", tokens, q_heads,
                                     k_heads, head_size, variant),
                         [=](Operands& o, Stream& s) { row(p, o, s); }});

@@ -53,11 +53,14 @@ std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&),
                         const std::vector<Shape>& of_shapes = shapes, int64_t row_gap = 5) {
   std::vector<Case> list;
   for (const Shape& shape : of_shapes) {
-    for (int variant = 0; variant < 8; ++variant) {
-      const int64_t gap = shape.ndim() > 1 && (variant & 4) != 0 ? row_gap : 0;
-      const Make x = {.dtype = (variant & 1) != 0 ? DType::bf16 : DType::f32, .gap = gap};
+    for (int variant = 0; variant < 12; ++variant) {
+      const bool is_f16 = variant >= 8;
+      const DType half = is_f16 ? DType::f16 : DType::bf16;
+      const bool has_gaps = shape.ndim() > 1 && (variant & (is_f16 ? 1 : 4)) != 0;
+      const int64_t gap = has_gaps ? row_gap : 0;
+      const Make x = {.dtype = (variant & 1) != 0 ? half : DType::f32, .gap = gap};
       const Make d = {
-          .dtype = (variant & 2) != 0 ? DType::bf16 : DType::f32, .gap = 2 * gap, .exact = true};
+          .dtype = (variant & 2) != 0 ? half : DType::f32, .gap = 2 * gap, .exact = true};
       const Problem p = {shape, x, d};
       list.push_back({fmt::format("{} variant {}", shape.to_string(), variant),
                       [=](Operands& o, Stream& s) { row(p, o, s); }});
@@ -83,8 +86,9 @@ TEST(UtilityTest, cuda_has_the_bits_of_the_reference) {
 
 TEST(UtilityTest, cuda_copies_and_adds_unaligned_elements) {
   std::vector<Case> list;
-  for (const DType from : {DType::f32, DType::bf16}) {
-    for (const DType to : {DType::f32, DType::bf16}) {
+  for (const DType from : {DType::f32, DType::bf16, DType::f16}) {
+    for (const DType to : {DType::f32, DType::bf16, DType::f16}) {
+      if (base::size_of(from) == 2 && base::size_of(to) == 2 && from != to) continue;
       list.push_back({"from the second element", [=](Operands& operands, Stream& stream) {
                         const Tensor x = operands.input({2001}, {.dtype = from});
                         const Tensor d = operands.updated({2001}, {.dtype = to, .exact = true});

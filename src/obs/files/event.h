@@ -19,8 +19,9 @@ enum class EventKind : uint8_t {
   validation,  // data: loss
   checkpoint,  // a checkpoint is durable; data: bytes, stall_seconds, durable_seconds
   save_failed,
-  exported,  // weights were written
-  skip,      // a step was skipped; data: grad_norm, running_norm
+  exported,    // weights were written
+  skip,        // a step was skipped; data: grad_norm, running_norm
+  loss_scale,  // the loss scale fell; data: from, to
   spike,
   rollback,
   replan,     // the engine was rebuilt: another phase, a larger row budget
@@ -29,6 +30,8 @@ enum class EventKind : uint8_t {
   alert,      // a rule of alerts.* became true; data: rule
   preempt,    // a stop was requested
   hardware,   // XID, ECC, throttling
+  numerics,   // 8-bit numbers: data: what ("alarm", "fallback", "return", "kept"), blocks,
+              // growth_bits
   end,        // the attempt ends; data: reason ("done", "stopped", "failed"), exit_code
   count
 };

@@ -14,13 +14,13 @@ base::TensorSpec flat_f32(int64_t bytes) {
 
 // cuDNN has no kernel for fp32, borders of documents and other head sizes.
 bool cudnn_fuses_attention(const AttentionShape& s) {
-  return s.dtype == base::DType::bf16 && !s.has_documents && s.seq_len >= 64 &&
-         (s.head_dim == 64 || s.head_dim == 128);
+  return base::is_real(s.dtype) && s.dtype != base::DType::f32 && !s.has_documents &&
+         s.seq_len >= 64 && (s.head_dim == 64 || s.head_dim == 128);
 }
 
 // Returns the bytes that cuDNN's backward needs for one call, beside delta and the sum of dQ that
-// the caller passes. With grouped queries it keeps dK and dV of all query heads in bf16;
-// deterministic sums of dQ keep the whole matrix of dS in bf16, its sides padded.
+// the caller passes. With grouped queries it keeps dK and dV of all query heads in 16
+// bits; deterministic sums of dQ keep the whole matrix of dS in 16 bits, its sides padded.
 int64_t cudnn_bytes(const AttentionShape& s, const AttentionCall& call, bool deterministic) {
   const int64_t heads = call.kv_heads * (s.heads / s.kv_heads);
   const int64_t rows = call.sequences * heads * s.seq_len;

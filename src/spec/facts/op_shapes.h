@@ -36,7 +36,7 @@ constexpr int64_t vocab_grain = 8;
 // DataLoss.
 constexpr int64_t step_sums_bytes = 112;
 constexpr int64_t step_counts_bytes = 24;
-constexpr int64_t step_state_bytes = 128;
+constexpr int64_t step_state_bytes = 160;
 constexpr int64_t wide_sum_bytes = 72;
 constexpr int64_t data_loss_bytes = 16;
 // What comes with the micro-batches of a step: the end of StepSums and the beginning of StepCounts

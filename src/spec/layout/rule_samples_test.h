@@ -97,6 +97,7 @@ inline std::vector<BrokenSample> broken_samples() {
       {"precision.tiles", {.ffn_rows = 4, .precision = Precision::fp8}},
       {"precision.muon", {.precision = Precision::fp8, .optimizer = OptimizerKind::muon}},
       {"precision.blocks", {.precision = Precision::fp8, .bf16_blocks = {6}}},
+      {"precision.gradients", {.precision = Precision::fp16, .grad_dtype = base::DType::bf16}},
       {"grad_dtype.kind", {.grad_dtype = base::DType::i32}},
       {"reduce_dtype.kind", {.reduce_dtype = base::DType::i32}},
       {"master_dtype.kind", {.precision = Precision::fp32, .master_dtype = base::DType::u16}},

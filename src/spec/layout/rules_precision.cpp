@@ -164,6 +164,18 @@ std::vector<Rule> precision_rules() {
        .keys = {bf16_blocks, bf16_first, bf16_last, precision, model},
        .holds = [](const RuleCase& c) { return !has_fp8(c) || blocks_are_legal(c); },
        .message = blocks_message},
+      {.id = "precision.gradients",
+       .whose = Whose::engine,
+       .keys = {grad_dtype, precision},
+       .holds =
+           [](const RuleCase& c) {
+             return c.l.precision != Precision::fp16 || c.l.grad_dtype != base::DType::bf16;
+           },
+       .message =
+           [](const RuleCase& c) {
+             return fmt::format("{} = {}: must be f32 if {}", c.name(grad_dtype),
+                                base::name_of(c.l.grad_dtype), recipe_text(c));
+           }},
       {.id = "master_dtype.kind",
        .whose = Whose::any,
        .keys = {master_dtype, precision},

@@ -481,6 +481,8 @@ TEST(Rules, recipes_name_what_they_cannot_be_combined_with) {
   EXPECT_EQ(texts({{.precision = Precision::fp16, .master_dtype = base::DType::u16}}),
             Texts{"master_dtype = u16: must be f32 if precision = fp16; u16 is the low part that "
                   "bf16 weights lack"});
+  EXPECT_EQ(texts({{.precision = Precision::fp16, .grad_dtype = base::DType::bf16}}),
+            Texts{"grad_dtype = bf16: must be f32 if precision = fp16"});
   EXPECT_EQ(texts({{.precision = Precision::bf16, .bf16_first = -1}}), Texts{}) << "no meaning";
 }
 

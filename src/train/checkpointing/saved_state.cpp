@@ -263,14 +263,22 @@ std::string state_difference(engine::Engine& engine, const spec::ModelSpec& mode
 }
 
 base::Json to_json(const kernels::StepState& state) {
-  return {{"applied", state.applied},
-          {"skipped", state.skipped},
-          {"skipped_in_a_row", state.skipped_in_a_row},
-          {"norm_mean", state.norm_mean},
-          {"norm_variance", state.norm_variance},
-          {"row_first", state.row_first},
-          {"row_norm", std::isfinite(state.row_norm) ? base::Json(state.row_norm) : base::Json()},
-          {"row_mean", state.row_mean}};
+  base::Json json = {
+      {"applied", state.applied},
+      {"skipped", state.skipped},
+      {"skipped_in_a_row", state.skipped_in_a_row},
+      {"norm_mean", state.norm_mean},
+      {"norm_variance", state.norm_variance},
+      {"row_first", state.row_first},
+      {"row_norm", std::isfinite(state.row_norm) ? base::Json(state.row_norm) : base::Json()},
+      {"row_mean", state.row_mean}};
+  if (state.loss_scale > 0) {
+    json["loss_scale"] = {{"scale", state.loss_scale},
+                          {"hysteresis_left", state.hysteresis_left},
+                          {"good_steps", state.good_steps},
+                          {"not_finite", state.not_finite}};
+  }
+  return json;
 }
 
 kernels::StepState step_state_from(const base::Json& json) {
@@ -288,6 +296,13 @@ kernels::StepState step_state_from(const base::Json& json) {
       state.row_norm =
           norm.is_null() ? std::numeric_limits<double>::infinity() : norm.get<double>();
       json.at("row_mean").get_to(state.row_mean);
+    }
+    if (json.contains("loss_scale")) {
+      const base::Json& loss = json.at("loss_scale");
+      loss.at("scale").get_to(state.loss_scale);
+      loss.at("hysteresis_left").get_to(state.hysteresis_left);
+      loss.at("good_steps").get_to(state.good_steps);
+      loss.at("not_finite").get_to(state.not_finite);
     }
   } catch (const base::Json::exception& error) {
     throw base::ConfigError(fmt::format("the checkpoint's state of clipping: {}", error.what()));

@@ -214,6 +214,17 @@ void RunLog::add_step(int64_t step, const engine::StepSignals& signals) {
   }
   skipped_in_a_row_ = signals.was_skipped ? skipped_in_a_row_ + 1 : 0;
   if (signals.was_skipped && skipped_in_a_row_ <= max_skip_events_in_a_row) add_skip(step, signals);
+  if (signals.next_loss_scale < signals.loss_scale) add_scale(step, signals);
+}
+
+void RunLog::add_scale(int64_t step, const engine::StepSignals& signals) {
+  add({.kind = obs::EventKind::loss_scale,
+       .step = step,
+       .severity = obs::Severity::info,
+       .text = fmt::format("the loss scale fell from {:g} to {:g}: the gradient of step {} is not "
+                           "finite",
+                           signals.loss_scale, signals.next_loss_scale, step),
+       .data = {{"from", signals.loss_scale}, {"to", signals.next_loss_scale}}});
 }
 
 void RunLog::add_skip(int64_t step, const engine::StepSignals& signals) {

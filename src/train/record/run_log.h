@@ -95,6 +95,7 @@ class RunLog {
   void add_alert(int64_t step, const std::optional<Alert>& alert);
   obs::Event filled(Note note) const;
   void add_skip(int64_t step, const engine::StepSignals& signals);
+  void add_scale(int64_t step, const engine::StepSignals& signals);
 
   const std::filesystem::path folder_;
   const double alive_until_;  // the last owner's last sign of life

@@ -13,20 +13,22 @@ constexpr size_t max_lines = 256;
 }  // namespace
 
 std::vector<obs::Metric> signal_metrics(const engine::StepSignals& s, int64_t total_tokens) {
-  return {{"loss_metrics/global_avg_loss", s.mean_loss},
-          {"loss_metrics/min", s.loss_min},
-          {"loss_metrics/median", s.loss_median},
-          {"loss_metrics/max", s.loss_max},
-          {"grad_norm", static_cast<double>(s.grad_norm)},
-          {"update_norm", static_cast<double>(s.update_norm)},
-          {"lr", static_cast<double>(s.learning_rate)},
-          {"clip_limit", static_cast<double>(s.clip_limit)},
-          {"skipped", s.was_skipped ? 1.0 : 0.0},
-          {"clipped", s.was_clipped ? 1.0 : 0.0},
-          {"tokens/trained", static_cast<double>(s.tokens)},
-          {"tokens/masked", static_cast<double>(s.masked)},
-          {"tokens/padding", static_cast<double>(s.padding)},
-          {"tokens", static_cast<double>(total_tokens)}};
+  std::vector<obs::Metric> metrics = {{"loss_metrics/global_avg_loss", s.mean_loss},
+                                      {"loss_metrics/min", s.loss_min},
+                                      {"loss_metrics/median", s.loss_median},
+                                      {"loss_metrics/max", s.loss_max},
+                                      {"grad_norm", static_cast<double>(s.grad_norm)},
+                                      {"update_norm", static_cast<double>(s.update_norm)},
+                                      {"lr", static_cast<double>(s.learning_rate)},
+                                      {"clip_limit", static_cast<double>(s.clip_limit)},
+                                      {"skipped", s.was_skipped ? 1.0 : 0.0},
+                                      {"clipped", s.was_clipped ? 1.0 : 0.0},
+                                      {"tokens/trained", static_cast<double>(s.tokens)},
+                                      {"tokens/masked", static_cast<double>(s.masked)},
+                                      {"tokens/padding", static_cast<double>(s.padding)},
+                                      {"tokens", static_cast<double>(total_tokens)}};
+  if (s.loss_scale > 0) metrics.push_back({"loss_scale", static_cast<double>(s.loss_scale)});
+  return metrics;
 }
 
 StepLines::StepLines(obs::Clock wall_clock) : clock_(std::move(wall_clock)) {}

@@ -79,7 +79,7 @@ device::Arena arena_of(Platform& platform, int64_t bytes) {
 std::optional<Peak> datasheet_flops(const std::string& hardware, base::DType dtype) {
   const Gpu* gpu = find(hardware);
   if (gpu == nullptr) return std::nullopt;
-  if (dtype == base::DType::bf16) {
+  if (dtype == base::DType::bf16 || dtype == base::DType::f16) {  // have the same rate
     return Peak{gpu->bf16_tflops * 1e12, "vendor's datasheet, dense bf16"};
   }
   if (dtype == base::DType::f32) {
@@ -95,7 +95,7 @@ std::optional<Peak> datasheet_bandwidth(const std::string& hardware) {
 }
 
 Peak measure_flops(Platform& platform, base::DType dtype) {
-  const bool is_bf16 = platform.is_gpu() && dtype == base::DType::bf16;
+  const bool is_bf16 = platform.is_gpu() && dtype != base::DType::f32;
   const int64_t n = !platform.is_gpu() ? 1536 : is_bf16 ? 8192 : 4096;
   const base::TensorSpec spec{{n, n}, is_bf16 ? base::DType::bf16 : base::DType::f32};
   const base::TensorSpec library{{platform.backend.stream_workspace_bytes}, base::DType::u8};

@@ -9,6 +9,8 @@ namespace trireme::train {
 namespace {
 
 constexpr int64_t max_skips_in_a_row = 100;
+// Enough to bring a loss scale from the largest value to the smallest one.
+constexpr int64_t max_overflows_in_a_row = 50;
 
 std::string ended_line(int64_t first, int64_t skipped, int64_t step) {
   return fmt::format("guard     step{} skipped; step {} is applied",
@@ -47,8 +49,10 @@ std::vector<std::string> SkipLog::add(int64_t step, const engine::StepReport& re
 
 std::string SkipLog::began_line(const engine::StepReport& report) const {
   if (!std::isfinite(report.row_norm)) {
-    return fmt::format("guard     step {} skipped: the gradient norm is not finite",
-                       report.row_first);
+    return fmt::format(
+        "guard     step {} skipped: the gradient norm is not finite{}", report.row_first,
+        report.loss_scale > 0 ? fmt::format("; the loss scale is {:g}", report.next_loss_scale)
+                              : "");
   }
   return fmt::format(
       "guard     step {} skipped: gradient norm {:.4g} is {:.3g} x its running "
@@ -58,6 +62,15 @@ std::string SkipLog::began_line(const engine::StepReport& report) const {
 }
 
 void SkipLog::check(int64_t step, const engine::StepReport& report) const {
+  if (report.loss_scale > 0 && !std::isfinite(report.grad_norm) &&
+      report.skipped_in_a_row >= max_overflows_in_a_row) {
+    throw base::Error(fmt::format(
+        "step {}: {} steps in a row were skipped because the gradient is not finite, also with a "
+        "loss scale of {:g}: values exceed 65,504, the largest number of fp16; set "
+        "precision.recipe = \"bf16\", or lower optimizer.lr, and continue from a checkpoint "
+        "before step {}",
+        step, report.skipped_in_a_row, report.loss_scale, report.row_first));
+  }
   if (report.skipped_in_a_row < max_skips_in_a_row) return;
   throw base::Error(fmt::format(
       "step {}: {} steps in a row were skipped because the gradient norm ({}) is not finite or "

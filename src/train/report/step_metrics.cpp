@@ -30,6 +30,9 @@ std::vector<obs::Metric> step_metrics(const StepFigures& f) {
       {"time_metrics/data_loading(s)", f.data_seconds},
       {"memory/max_active(GiB)", static_cast<double>(f.memory_bytes) / 0x1p30},
       {"skipped_steps", static_cast<double>(f.report.skipped)}};
+  if (f.report.loss_scale > 0) {
+    metrics.push_back({"loss_scale", static_cast<double>(f.report.loss_scale)});
+  }
   if (f.mfu) metrics.push_back({"mfu(%)", 100 * *f.mfu});
   if (f.hfu) metrics.push_back({"hfu(%)", 100 * *f.hfu});
   if (f.pairs_max_over_mean) {

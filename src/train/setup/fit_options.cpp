@@ -131,15 +131,17 @@ Levels counts_of(const FitJob& job, const FitKeys& keys) {
   const spec::Plan& plan = job.plan;
   const auto count = [](bool can, size_t options) { return can ? static_cast<int>(options) : 1; };
   const bool trains = !plan.inference;
-  return {
-      .head_chunk = count(!keys.head_chunk.empty(), chunks_of(plan).size()),
-      .masters = count(!keys.master_dtype.empty() && trains && plan.recipe.has_master() &&
-                           plan.optimizer.master == base::DType::f32,
-                       2),
-      .grads = count(!keys.grad_dtype.empty() && trains && plan.recipe.grad == base::DType::f32, 2),
-      .recompute =
-          count(!keys.recompute.empty() && trains, 3 - static_cast<size_t>(policy_of(plan))),
-      .micro_batch = count(!keys.micro_batch.empty(), micro_batches_of(job).size())};
+  return {.head_chunk = count(!keys.head_chunk.empty(), chunks_of(plan).size()),
+          .masters = count(!keys.master_dtype.empty() && trains &&
+                               plan.recipe.storage == base::DType::bf16 &&
+                               plan.optimizer.master == base::DType::f32,
+                           2),
+          .grads = count(!keys.grad_dtype.empty() && trains &&
+                             plan.recipe.grad == base::DType::f32 && !plan.recipe.has_loss_scale(),
+                         2),
+          .recompute =
+              count(!keys.recompute.empty() && trains, 3 - static_cast<size_t>(policy_of(plan))),
+          .micro_batch = count(!keys.micro_batch.empty(), micro_batches_of(job).size())};
 }
 
 FitOption option_of(const FitJob& job, spec::Plan next, const Levels& by, const FitKeys& keys) {

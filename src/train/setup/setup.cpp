@@ -125,6 +125,11 @@ engine::EngineOptions make_engine_options(const config::Config& c) {
   o.clip.norm = static_cast<float>(c.training.max_norm);
   o.clip.guard_multiple = static_cast<float>(c.training.skip_norm_multiple);
   o.clip.skip_row = c.training.skip_row;
+  o.loss_scale = {.fixed = static_cast<float>(c.precision.loss_scale),
+                  .initial = static_cast<float>(c.precision.loss_scale_initial),
+                  .min = static_cast<float>(c.precision.loss_scale_min),
+                  .growth_interval = c.precision.loss_scale_growth_interval,
+                  .hysteresis = static_cast<int32_t>(c.precision.loss_scale_hysteresis)};
   return o;
 }
 

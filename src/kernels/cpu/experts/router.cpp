@@ -89,6 +89,7 @@ void route(base::ThreadPool& pool, const RouterForwardArgs& a) {
 
 void gradient(base::ThreadPool& pool, const RouterBackwardArgs& a) {
   const int64_t T = a.logits.rows(), E = a.rule.experts, K = a.rule.chosen;
+  const float scale = a.scale ? *floats_at(a.scale, 0) : 1;
   pool.for_each(divide_up(T, block_tokens), [&](int64_t block) {
     float* p = thread_floats<TokenScores>(2 * E + K);
     float* dz = p + E;
@@ -105,8 +106,8 @@ void gradient(base::ThreadPool& pool, const RouterBackwardArgs& a) {
                               .choice = choices_at(a.choice, t),
                               .g = g,
                               .load = has_terms ? load : nullptr,
-                              .aux_scale = has_terms ? a.aux_scale : 0,
-                              .z_scale = has_terms ? a.z_scale : 0},
+                              .aux_scale = has_terms ? scale * a.aux_scale : 0,
+                              .z_scale = has_terms ? scale * a.z_scale : 0},
                              p, dz);
       store(a.dlogits, {t, 0, E}, dz);
     }

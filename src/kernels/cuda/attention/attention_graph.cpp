@@ -17,7 +17,8 @@ class Builder {
         G_(key.kv_heads),
         T_(key.seq_len),
         N_(key.keys),
-        K_(key.head_dim) {}
+        K_(key.head_dim),
+        half_(key.is_f16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16) {}
 
   AttentionTensors forward() {
     AttentionTensors t = common();
@@ -32,7 +33,7 @@ class Builder {
     g_.reduce(CUDNN_REDUCE_TENSOR_ADD, e, total);
     const CudnnTensor log_total = g_.pointwise(CUDNN_POINTWISE_LOG, total);
     g_.pointwise_to(CUDNN_POINTWISE_ADD, highest, &log_total, t.lse);
-    const CudnnTensor p = g_.inner(CUDNN_DATA_BFLOAT16, {B_, H_, T_, N_});  // fp32 is not supported
+    const CudnnTensor p = g_.inner(half_, {B_, H_, T_, N_});  // fp32 is not supported
     g_.pointwise_to(CUDNN_POINTWISE_DIV, e, &total, p);
     g_.matmul(p, t.v, t.o, {.m = queries_limit_, .k = keys_limit_});
     return t;
@@ -69,22 +70,18 @@ class Builder {
 
  private:
   CudnnTensor query_heads(int64_t row_stride) {
-    return g_.real({CUDNN_DATA_BFLOAT16,
+    return g_.real({half_,
                     {B_, H_, T_, K_},
                     {T_ * row_stride, key_.head_step * K_, row_stride, 1},
                     offsets(row_stride)});
   }
   CudnnTensor key_heads(int64_t row_stride) {
-    return g_.real({CUDNN_DATA_BFLOAT16,
-                    {B_, G_, N_, K_},
-                    {N_ * row_stride, K_, row_stride, 1},
-                    offsets(row_stride)});
+    return g_.real(
+        {half_, {B_, G_, N_, K_}, {N_ * row_stride, K_, row_stride, 1}, offsets(row_stride)});
   }
   CudnnTensor transposed_heads(int64_t row_stride) {
-    return g_.real({CUDNN_DATA_BFLOAT16,
-                    {B_, G_, K_, N_},
-                    {N_ * row_stride, K_, 1, row_stride},
-                    offsets(row_stride)});
+    return g_.real(
+        {half_, {B_, G_, K_, N_}, {N_ * row_stride, K_, 1, row_stride}, offsets(row_stride)});
   }
   CudnnTensor pairs() { return g_.inner(CUDNN_DATA_FLOAT, {B_, H_, T_, N_}); }
   CudnnTensor queries() { return g_.inner(CUDNN_DATA_FLOAT, {B_, H_, T_, 1}); }
@@ -149,11 +146,11 @@ class Builder {
     g_.pointwise_to(CUDNN_POINTWISE_MUL, sum, &t.one, t.delta);
   }
 
-  // to = pairs^T x queries, summed over the query heads of a key head. These are kept in bf16
-  // before the sum: declared as fp32 the result is wrong.
+  // to = pairs^T x queries, summed over the query heads of a key head. These are kept in 16
+  // bits before the sum: declared as fp32 the result is wrong.
   void add_key_gradient(const CudnnTensor& from, const CudnnTensor& x, const CudnnTensor& to) {
     const CudnnTensor transposed =
-        g_.inner({CUDNN_DATA_BFLOAT16, {B_, H_, N_, T_}, {H_ * T_ * N_, T_ * N_, 1, N_}});
+        g_.inner({half_, {B_, H_, N_, T_}, {H_ * T_ * N_, T_ * N_, 1, N_}});
     g_.reshape(from, transposed);
     const CudnnLimits limits = {.m = keys_limit_, .k = queries_limit_};
     if (H_ == G_) {
@@ -161,13 +158,13 @@ class Builder {
       return;
     }
     const Dims4 dims = {B_, H_, N_, K_};
-    const CudnnTensor all_heads = g_.inner(CUDNN_DATA_BFLOAT16, dims);
+    const CudnnTensor all_heads = g_.inner(half_, dims);
     g_.matmul(transposed, x, all_heads, limits);
     g_.reduce(CUDNN_REDUCE_TENSOR_ADD, all_heads, to);
   }
 
   void add_query_gradient(const CudnnTensor& ds, AttentionTensors& t) {
-    const CudnnTensor keys = g_.inner({CUDNN_DATA_BFLOAT16,
+    const CudnnTensor keys = g_.inner({half_,
                                        {B_, G_, N_, K_},
                                        {N_ * key_.k_stride, K_, key_.k_stride, 1},
                                        offsets(key_.k_stride)});
@@ -191,6 +188,7 @@ class Builder {
   CudnnGraph& g_;
   const AttentionKey& key_;
   int64_t B_, H_, G_, T_, N_, K_;
+  cudnnDataType_t half_;
   CudnnTensor query_lengths_, key_lengths_;
   const CudnnTensor *queries_limit_ = nullptr, *keys_limit_ = nullptr;  // unless null, of documents
   std::deque<AttentionOffsets> offsets_;  // a deque, so that pointers stay valid

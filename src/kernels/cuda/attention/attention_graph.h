@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention in bf16 as graphs of operations that cuDNN can fuse: sequences of equal length, with as
-// many keys as queries or more, or documents of any length. The graphs follow those of
+// Attention in bf16 or f16 as graphs of operations that cuDNN can fuse: sequences of equal length,
+// with as many keys as queries or more, or documents of any length. The graphs follow those of
 // cudnn-frontend: cuDNN recognises patterns, so operations that look superfluous are not.
 #pragma once
 
@@ -28,6 +28,7 @@ struct AttentionKey {
   AttentionKind kind = AttentionKind::forward;
   bool is_causal = true;  // query i of seq_len sees keys j <= i + keys - seq_len, otherwise all
   bool is_ragged = false;
+  bool is_f16 = false;  // otherwise bf16
   int64_t sequences = 0, seq_len = 0, keys = 0;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   int64_t head_step = 1;  // between two query heads

@@ -112,7 +112,7 @@ __device__ void load_rows(uint32_t tile, const HeadRows& from, int head, int fir
     const int64_t element = static_cast<int64_t>(is_there ? first + row : 0) * from.row_stride +
                             static_cast<int64_t>(head) * K + unit * 8;
     const uint32_t to = MmaTile<K>::at(tile, row, unit);
-    if (from.is_bf16) {
+    if (from.dtype == base::DType::bf16) {
       copy_to_shared(to, __cvta_generic_to_global(static_cast<const bf16*>(from.data) + element),
                      is_there);
     } else {
@@ -137,7 +137,7 @@ __device__ void store_half(const HeadRows& to, int head, int64_t t,
 #pragma unroll
   for (int c = 0; c < MmaTile<K>::columns; ++c) {
     const float x = d[c][half * 2] * factor, y = d[c][half * 2 + 1] * factor;
-    if (to.is_bf16) {
+    if (to.dtype == base::DType::bf16) {
       *reinterpret_cast<uint32_t*>(static_cast<bf16*>(to.data) + first + c * 8) = pack_pair(x, y);
     } else {
       auto* at = reinterpret_cast<float2*>(static_cast<float*>(to.data) + first + c * 8);

@@ -104,7 +104,8 @@ __global__ void __launch_bounds__(mma_threads, K == 64 ? 4 : 3)
 
 bool is_tensor_core_problem(const AttentionProblem& p) {
   const auto fits = [](const HeadRows& rows) { return rows.data == nullptr || rows.is_vector; };
-  return p.q.is_bf16 && p.k.is_bf16 && p.v.is_bf16 && (p.K == 64 || p.K == 128) && fits(p.q) &&
+  const auto is_bf16 = [](const HeadRows& rows) { return rows.dtype == base::DType::bf16; };
+  return is_bf16(p.q) && is_bf16(p.k) && is_bf16(p.v) && (p.K == 64 || p.K == 128) && fits(p.q) &&
          fits(p.k) && fits(p.v) && fits(p.o) && fits(p.dout) && fits(p.dq) && fits(p.dk) &&
          fits(p.dv);
 }

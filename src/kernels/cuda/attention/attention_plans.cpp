@@ -153,6 +153,7 @@ void AttentionPlans::choose_fastest(device::CudaStream& stream, Entry& entry,
 
 bool AttentionPlans::forward(device::CudaStream& stream, const AttentionForwardArgs& args) {
   const AttentionKey key = {.kind = AttentionKind::forward,
+                            .is_f16 = args.q.dtype == base::DType::f16,
                             .sequences = args.sequences,
                             .seq_len = args.max_seq,
                             .keys = args.max_seq,
@@ -208,6 +209,7 @@ bool AttentionPlans::backward_part(device::CudaStream& stream, const AttentionBa
   const int64_t group = H / G;
   const AttentionKey key = {
       .kind = deterministic ? AttentionKind::backward_deterministic : AttentionKind::backward,
+      .is_f16 = args.q.dtype == base::DType::f16,
       .sequences = part.sequences,
       .seq_len = T,
       .keys = T,

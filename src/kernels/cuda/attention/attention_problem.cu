@@ -83,8 +83,8 @@ __global__ void __launch_bounds__(row_threads) delta_kernel(AttentionProblem p) 
       static_cast<int64_t>(blockIdx.x) * (row_threads / warp_size) + threadIdx.x / warp_size;
   if (row >= static_cast<int64_t>(p.tokens) * p.heads) return;
   const int64_t t = row / p.heads, head = row % p.heads;
-  const InRows o = {p.o.data, p.o.row_stride, p.o.is_bf16};
-  const InRows dout = {p.dout.data, p.dout.row_stride, p.dout.is_bf16};
+  const InRows o = {p.o.data, p.o.row_stride, p.o.dtype};
+  const InRows dout = {p.dout.data, p.dout.row_stride, p.dout.dtype};
   float sum = 0;
   for (int c = static_cast<int>(threadIdx.x) % warp_size; c < p.K; c += warp_size) {
     sum += o.get(t, head * p.K + c) * dout.get(t, head * p.K + c);
@@ -99,9 +99,8 @@ HeadRows head_rows(const T& t) {
   const int64_t size = base::size_of(t.dtype);
   const bool is_vector = reinterpret_cast<uintptr_t>(t.data) % 16 == 0 &&
                          t.row_stride * size % 16 == 0 && t.shape[2] * size % 16 == 0;
-  TRIREME_CHECK(t.dtype == base::DType::bf16 || t.dtype == base::DType::f32,
-                "{} is not f32 or bf16", base::name_of(t.dtype));
-  return {const_cast<std::byte*>(t.data), t.row_stride, t.dtype == base::DType::bf16, is_vector};
+  TRIREME_CHECK(base::is_real(t.dtype), "{} is not f32, bf16 or f16", base::name_of(t.dtype));
+  return {const_cast<std::byte*>(t.data), t.row_stride, t.dtype, is_vector};
 }
 
 int64_t row_bytes(int64_t tokens) {

@@ -11,12 +11,12 @@
 
 namespace trireme::kernels::cuda {
 
-// A tensor [rows, heads, K] of f32 or bf16. With is_vector every head of every row starts on 16
-// bytes, and K elements are a multiple of 16 bytes.
+// A tensor [rows, heads, K] of f32, bf16 or f16. With is_vector every head of every row starts on
+// 16 bytes, and K elements are a multiple of 16 bytes.
 struct HeadRows {
   void* data = nullptr;
   int64_t row_stride = 0;
-  bool is_bf16 = false;
+  base::DType dtype = base::DType::f32;
   bool is_vector = false;
 };
 

@@ -90,8 +90,10 @@ __device__ void load_tile_as(float* to, const HeadRows& from, int head, int K, i
 // to[r] = head `head` of row first + r; zero for rows >= end and columns >= K. All threads call.
 template <typename S>
 __device__ void load_tile(float* to, const HeadRows& from, int head, int K, int first, int end) {
-  if (from.is_bf16) {
+  if (from.dtype == base::DType::bf16) {
     load_tile_as<S, bf16>(to, from, head, K, first, end);
+  } else if (from.dtype == base::DType::f16) {
+    load_tile_as<S, f16>(to, from, head, K, first, end);
   } else {
     load_tile_as<S, float>(to, from, head, K, first, end);
   }
@@ -184,8 +186,10 @@ __device__ void store_row(const HeadRows& to, int head, int K, int t, int tx,
       const int column = S::column(c, tx);
       if (column < K) row[column] += values[c] * factor;
     }
-  } else if (to.is_bf16) {
+  } else if (to.dtype == base::DType::bf16) {
     store_row_as<S, bf16>(to, head, K, t, tx, values, factor);
+  } else if (to.dtype == base::DType::f16) {
+    store_row_as<S, f16>(to, head, K, t, tx, values, factor);
   } else {
     store_row_as<S, float>(to, head, K, t, tx, values, factor);
   }

@@ -16,8 +16,11 @@ struct Backward {
   const int32_t* labels;          // null: no row has balance terms
   int64_t first_row, sequence_rows;
   float aux_scale, z_scale;
+  const float* scale;  // of both terms; null: 1
   OutRows dlogits;
 };
+
+__device__ float scale_of(const Backward& p) { return p.scale == nullptr ? 1 : *p.scale; }
 
 // Writes the gradient of p by the weights of the choices to `dp` [E], which is zero. Returns the
 // sum of dp p: see add_weight_gradient() of router_math.h.
@@ -56,7 +59,7 @@ __device__ float add_loads(const Backward& p, const Token<V>& token, const float
     total += of_lane[j];
     sum += scores[j];
   }
-  const float factor = p.aux_scale / warp_sum(total);
+  const float factor = p.aux_scale * scale_of(p) / warp_sum(total);
   sum = p.rule.is_softmax ? 1 : warp_sum(sum) + static_cast<float>(router_epsilon);
   float mean = 0;
 #pragma unroll
@@ -98,7 +101,9 @@ __global__ void __launch_bounds__(router_warps* warp_size) backward_kernel(Backw
   for (int j = 0; j < V; ++j) {
     float dz = p.rule.is_softmax ? score[j] * (dp[j] - mean)
                                  : score[j] * sigmoid_score(-token.z[j]) * dp[j];
-    if (has_terms && p.z_scale != 0) dz += p.z_scale * scores.lse * expf(token.z[j] - scores.lse);
+    if (has_terms && p.z_scale != 0) {
+      dz += p.z_scale * scale_of(p) * scores.lse * expf(token.z[j] - scores.lse);
+    }
     if (token.expert(j) < E) p.dlogits.set(t, token.expert(j), dz);
   }
 }
@@ -142,6 +147,7 @@ void router_backward(Stream& stream, const RouterBackwardArgs& args) {
                       .sequence_rows = std::max<int64_t>(1, args.sequence_rows),
                       .aux_scale = args.aux_scale,
                       .z_scale = args.z_scale,
+                      .scale = args.scale ? data<float>(args.scale) : nullptr,
                       .dlogits = out_rows(args.dlogits)};
   const auto bytes = static_cast<unsigned>(router_warps * E * 4);
   const unsigned blocks = grid_of(ceil_div(tokens, router_warps));

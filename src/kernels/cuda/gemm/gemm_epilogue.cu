@@ -170,7 +170,11 @@ void multiply_values(device::CudaStream& stream, const FactorArgs& args) {
       using X = std::remove_pointer_t<decltype(x)>;
       with_real_type(args.d.dtype, [&](auto* d) {
         using D = std::remove_pointer_t<decltype(d)>;
-        if (is_wide) {
+        constexpr bool is_f16 = std::is_same_v<X, f16>;
+        if constexpr (has_both_halves<V, X, D> || is_f16 != std::is_same_v<D, f16> ||
+                      (std::is_same_v<V, f16> && !is_f16)) {
+          refuse_both_halves("gemm");
+        } else if (is_wide) {
           launch_factor<By, V, X, D, wide>(stream, args);
         } else {
           launch_factor<By, V, X, D, 1>(stream, args);

@@ -113,7 +113,7 @@ void launch_column_sums(device::CudaStream& stream, const ConstTensor& a, const 
   column_sums_kernel<T, W><<<grid, sum_threads, 0, stream.handle()>>>(
       data<T>(a), a.row_stride, a.rows(), a.cols(), chunk_rows, partials);
   check_launch("column sums");
-  with_real_type(sum.dtype, [&](auto* s) {
+  with_gradient_type(sum.dtype, [&](auto* s) {
     using S = std::remove_pointer_t<decltype(s)>;
     add_partials_kernel<S>
         <<<static_cast<unsigned>(ceil_div(a.cols(), warp_size)), sum_threads, 0, stream.handle()>>>(
@@ -124,8 +124,9 @@ void launch_column_sums(device::CudaStream& stream, const ConstTensor& a, const 
 
 template <typename T, int W>
 void launch_row_sums(device::CudaStream& stream, const ConstTensor& a, const Tensor& sum) {
-  with_real_type(sum.dtype, [&](auto* s) {
+  with_gradient_type(sum.dtype, [&](auto* s) {
     using S = std::remove_pointer_t<decltype(s)>;
+    if constexpr (has_both_halves<T, S>) return refuse_both_halves("gemm");
     row_sums_kernel<T, S, W>
         <<<static_cast<unsigned>(ceil_div(a.rows(), warps)), sum_threads, 0, stream.handle()>>>(
             data<T>(a), a.row_stride, a.rows(), a.cols(), data<S>(sum));

@@ -101,7 +101,7 @@ cudaStream_t handle_of(Stream& stream) { return device::cuda_stream(stream).hand
 void momentum(Stream& stream, const MomentumArgs& args) {
   const int64_t count = args.m.elements();
   if (count == 0) return;
-  with_real_type(args.grad.dtype, [&](auto* type) {
+  with_gradient_type(args.grad.dtype, [&](auto* type) {
     using Grad = std::remove_pointer_t<decltype(type)>;
     momentum_kernel<<<blocks_for(stream, count), threads, 0, handle_of(stream)>>>(
         data<float>(args.m), data<float>(args.u), data<Grad>(args.grad),

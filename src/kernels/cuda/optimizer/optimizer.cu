@@ -197,8 +197,9 @@ void adamw(Stream& stream, const AdamwArgs& args) {
   }
   const Betas betas = {args.beta1, args.beta2, args.eps, args.weight_decay};
   const auto run = [&]<typename Param, typename Master>(Param* param, Master* exact) {
-    with_real_type(args.grad.dtype, [&](auto* grad_type) {
+    with_gradient_type(args.grad.dtype, [&](auto* grad_type) {
       using Grad = std::remove_pointer_t<decltype(grad_type)>;
+      if constexpr (has_both_halves<Param, Grad>) return refuse_both_halves("adamw");
       const Pass<Param, Master, Grad> pass = {param,
                                               exact,
                                               data<float>(args.m),

@@ -133,7 +133,7 @@ void sum_squares(Stream& stream, const SumSquaresArgs& args) {
                 args.x.row_stride);
   const bool is_aligned = reinterpret_cast<uintptr_t>(args.x.data) % 16 == 0;
   device::CudaStream& cuda = device::cuda_stream(stream);
-  with_real_type(args.x.dtype, [&](auto* type) {
+  with_gradient_type(args.x.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     // As many blocks as the shared memory of a multiprocessor holds, all of which is requested.
     constexpr int64_t resident = sizeof(T) == 4 ? 6 : 12;

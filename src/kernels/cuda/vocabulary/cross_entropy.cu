@@ -40,6 +40,7 @@ struct Parameters {
   int V;
   int kept;  // vectors of a row, from the first on, that are in shared memory
   bool loss_only;
+  const float* scale;  // null: 1
 
   __device__ int32_t label(int64_t t) const { return labels[t * labels_stride]; }
 };
@@ -177,7 +178,8 @@ __global__ void __launch_bounds__(max_threads) cross_entropy_kernel(Parameters a
       }
     } else {
       const bool is_valid = label >= 0;
-      const RowGrad grad = {total.max, 1.0F / total.sum, column};
+      const float scale = scale_at(a.scale);
+      const RowGrad grad = {total.max, 1.0F / total.sum * scale, column, scale};
       write_grad<T, W>(a, row, next_row, slots, [&](auto& values, int first) {
         if (is_valid) {
           grad.apply<T>(values, first);
@@ -238,7 +240,8 @@ void cross_entropy(Stream& stream, const CrossEntropyArgs& args) {
                         .T = T,
                         .V = static_cast<int>(V),
                         .kept = 0,
-                        .loss_only = args.loss_only};
+                        .loss_only = args.loss_only,
+                        .scale = args.scale ? data<float>(args.scale) : nullptr};
   with_real_type(args.logits.dtype, [&](auto* type) {
     using E = std::remove_pointer_t<decltype(type)>;
     rows_are_aligned(args.logits) ? launch<E, Vec<E>::width>(stream, a) : launch<E, 1>(stream, a);

@@ -10,11 +10,12 @@
 
 namespace trireme::kernels::cuda {
 
-// e^x for x <= 0. For bf16 logits it is the hardware's 2^x, one instruction within 2^-22: the terms
-// of the sum for which the rounding of x log2(e) is larger than that are small. NaN stays NaN.
+// e^x for x <= 0. For 16-bit logits it is the hardware's 2^x, one instruction within 2^-22: the
+// terms of the sum for which the rounding of x log2(e) is larger than that are small. NaN stays
+// NaN.
 template <typename T>
 __device__ inline float exp_of(float x) {
-  if constexpr (std::is_same_v<T, bf16>) {
+  if constexpr (!std::is_same_v<T, float>) {
     float result;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x * 0x1.715476p0F));
     return result;
@@ -76,6 +77,7 @@ struct MaxAndSum {
 struct RowGrad {
   float highest, factor;
   int64_t label_column;
+  float scale;  // of the gradient; `factor` contains it
 
   // The W logits from column `first` on.
   template <typename T, int W>
@@ -85,11 +87,13 @@ struct RowGrad {
     if (label_column >= first && label_column < first + W) {
 #pragma unroll
       for (int j = 0; j < W; ++j) {
-        if (first + j == label_column) values[j] -= 1.0F;
+        if (first + j == label_column) values[j] -= scale;
       }
     }
   }
 };
+
+__device__ inline float scale_at(const float* scale) { return scale == nullptr ? 1 : *scale; }
 
 // ---- host side
 

@@ -16,6 +16,7 @@ struct GradParameters {
   const int32_t* labels;
   int64_t labels_stride;
   int64_t T, V, first_column;
+  const float* scale;  // null: 1
 };
 
 // blockIdx.x is the row, blockIdx.y a chunk of `grad_batch` vectors for each thread; the last chunk
@@ -37,7 +38,9 @@ __global__ void __launch_bounds__(grad_threads) cross_entropy_grad_kernel(GradPa
     }
   }
   const float* stats = a.stats + t * a.stats_stride;
-  const RowGrad grad = {stats[0], 1.0F / stats[1], column_of(label, a.first_column, a.V)};
+  const float scale = scale_at(a.scale);
+  const RowGrad grad = {stats[0], 1.0F / stats[1] * scale, column_of(label, a.first_column, a.V),
+                        scale};
 #pragma unroll
   for (int k = 0; k < grad_batch; ++k) {
     const int64_t v = first + k * grad_threads;
@@ -79,7 +82,8 @@ void cross_entropy_grad(Stream& stream, const CrossEntropyGradArgs& args) {
                             .labels_stride = args.labels.row_stride,
                             .T = T,
                             .V = V,
-                            .first_column = args.first_column};
+                            .first_column = args.first_column,
+                            .scale = args.scale ? data<float>(args.scale) : nullptr};
   const cudaStream_t handle = device::cuda_stream(stream).handle();
   with_real_type(args.logits.dtype, [&](auto* type) {
     using E = std::remove_pointer_t<decltype(type)>;

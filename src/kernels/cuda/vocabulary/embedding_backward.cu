@@ -191,9 +191,10 @@ void add_rows(cudaStream_t stream, const EmbeddingBackwardArgs& args, const Cons
                                               .keys = workspace.keys,
                                               .spare = workspace.spare});
   with_real_type(dy.dtype, [&](auto* dy_type) {
-    with_real_type(table.dtype, [&](auto* grad_type) {
+    with_gradient_type(table.dtype, [&](auto* grad_type) {
       using Dy = std::remove_pointer_t<decltype(dy_type)>;
       using Grad = std::remove_pointer_t<decltype(grad_type)>;
+      if constexpr (has_both_halves<Dy, Grad>) return refuse_both_halves("embedding_backward");
       const Sums<Dy, Grad> s = {
           keys,          dy.rows(),        data<Dy>(dy), data<Grad>(table), workspace.partials,
           dy.row_stride, table.row_stride, dy.cols()};

@@ -109,7 +109,7 @@ TEST(CudaExpertsProductsTest, gradients_of_activations_agree) {
     expect_cuda_agrees(cases_of([in_place](Operands& operands, Stream& stream, const Groups& g,
                                            const Sizes& s, const Make& make) {
       Make wide = summed(make, s.d * s.n);
-      Make sums = {.terms = s.d * s.n, .from_bf16 = make.dtype == DType::bf16};
+      Make sums = {.terms = s.d * s.n, .from_half = make.dtype != DType::f32};
       const Tensor gate_up = in_place ? operands.updated({g.rows, 2 * s.n}, wide)
                                       : operands.input({g.rows, 2 * s.n}, make);
       ops::grouped_swiglu_backward(
@@ -127,10 +127,10 @@ TEST(CudaExpertsProductsTest, gradients_of_activations_agree) {
 
 TEST(CudaExpertsProductsTest, gradients_of_weights_agree) {
   for (const bool adds : {false, true}) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       expect_cuda_agrees(cases_of([=](Operands& operands, Stream& stream, const Groups& g,
                                       const Sizes& s, const Make& make) {
-        const Make grads = {.dtype = dtype, .terms = 640, .from_bf16 = make.dtype == DType::bf16};
+        const Make grads = {.dtype = dtype, .terms = 640, .from_half = make.dtype != DType::f32};
         const base::Shape shape = {count_of(g), s.n, s.d};
         ops::grouped_backward_weight(stream, {.dy = operands.input({g.rows, s.n}, make),
                                               .x = operands.input({g.rows, s.d}, make),

@@ -93,7 +93,7 @@ TEST(CudaExpertsRowsTest, arranged_rows_agree) {
 
 TEST(CudaExpertsRowsTest, moved_rows_agree) {
   std::vector<Case> cases;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const int64_t width : {int64_t{1}, int64_t{64}, int64_t{100}, int64_t{2056}}) {
       cases.push_back(
           {std::to_string(width) + " columns", [=](Operands& operands, Stream& stream) {

@@ -23,7 +23,7 @@ struct Problem {
 constexpr int64_t twice_rounded = 100'000'000;
 
 int64_t terms_of_rounded(DType dtype, int64_t terms) {
-  return dtype == DType::bf16 ? twice_rounded : terms;
+  return dtype != DType::f32 ? twice_rounded : terms;
 }
 
 void forward(const Problem& p, Operands& o, Stream& stream) {
@@ -54,7 +54,7 @@ void backward_weight(const Problem& p, DType grad, bool adds, Operands& o, Strea
   const Tensor dy = rows_input(o, p.groups, {p.groups.rows(), p.N}, {p.dtype, 8}, 3);
   const Tensor x = rows_input(o, p.groups, {p.groups.rows(), p.D}, {p.dtype, 16}, 4);
   const Make make = {
-      .dtype = grad, .terms = p.groups.rows(), .floor = 1, .from_bf16 = p.dtype == DType::bf16};
+      .dtype = grad, .terms = p.groups.rows(), .floor = 1, .from_half = p.dtype != DType::f32};
   const Shape shape = {p.groups.count(), p.N, p.D};
   const Tensor dweight = adds ? o.updated(shape, make) : o.result(shape, make);
   ops::grouped_backward_weight(stream, {.dy = dy,
@@ -96,7 +96,7 @@ void swiglu(const Problem& p, Operands& o, Stream& stream) {
 
 void swiglu_backward(const Problem& p, bool has_act, Operands& o, Stream& stream) {
   const int64_t rows = p.groups.rows(), F = p.N;
-  const bool is_bf16 = p.dtype == DType::bf16;
+  const bool is_half = p.dtype != DType::f32;
   const Tensor dy = rows_input(o, p.groups, {rows, p.D}, {p.dtype, 8}, 9);
   const Tensor weight = o.input({p.groups.count(), p.D, F}, {.dtype = p.dtype, .size = 0.1F});
   const Tensor gate_up = rows_input(o, p.groups, {rows, 2 * F}, {p.dtype, 8}, 10);
@@ -104,7 +104,7 @@ void swiglu_backward(const Problem& p, bool has_act, Operands& o, Stream& stream
   const Tensor dgate_up =
       rows_result(o, {rows, 2 * F}, {.dtype = p.dtype, .gap = 16, .terms = 4 * p.D});
   const Tensor dweight =
-      rows_result(o, {rows}, {.terms = 4 * p.D + F, .floor = 1, .from_bf16 = is_bf16});
+      rows_result(o, {rows}, {.terms = 4 * p.D + F, .floor = 1, .from_half = is_half});
   const Tensor act = rows_result(o, {rows, F}, {.dtype = p.dtype});
   ops::grouped_swiglu_backward(stream, {.dy = dy,
                                         .weight = weight,
@@ -125,7 +125,7 @@ std::vector<Case> cases(int64_t tile) {
   struct Size {
     int64_t N, D;
   };
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const auto& load : loads) {
       for (const Size& size : {Size{1, 1}, {5, 17}, {33, 24}, {72, 40}}) {
         const Problem p = {{load, tile, 3 * tile}, size.N, size.D, dtype};
@@ -153,7 +153,7 @@ std::vector<Case> cases(int64_t tile) {
 // Sizes with several tiles of rows, columns and depth.
 std::vector<Case> large_cases(int64_t tile) {
   std::vector<Case> list;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     const Problem p = {{{300, 0, 17}, tile, tile}, 280, 536, dtype};
     const Problem wide = {{{9, 250}, tile, tile}, 536, 280, dtype};
     list.push_back({"forward", [=](Operands& o, Stream& s) { forward(p, o, s); }});
@@ -251,7 +251,7 @@ RowResults results_of_row(Machine& machine, const Place& place, DType dtype) {
 
 TEST(ExpertsProductsTest, a_row_has_the_same_bits_in_every_group) {
   for_each_machine([](Machine& machine) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       const RowResults alone = results_of_row(machine, {0, 0, 1}, dtype);
       EXPECT_EQ(alone.act, alone.act_again);
       EXPECT_EQ(alone.act, alone.act_alone);
@@ -274,7 +274,7 @@ TEST(ExpertsProductsTest, a_row_has_the_same_bits_in_every_group) {
 
 TEST(ExpertsProductsTest, dgate_up_may_be_gate_up) {
   for_each_machine([](Machine& machine) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       const Groups groups = {{70, 9}, tile_of(machine.device.kernels()), 0};
       const int64_t rows = groups.rows(), D = 24, F = 40;
       Operands o(17, machine);

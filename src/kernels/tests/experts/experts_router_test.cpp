@@ -264,7 +264,7 @@ void backward(const RouterSpec& rule, int64_t T, const Scales& scales, DType dty
 std::vector<Case> backwards() {
   std::vector<Case> list;
   for (const RouterSpec& rule : rules()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       for (const int64_t tokens : {1, 150}) {
         for (const Scales& scales : {Scales{}, {0.5F, 0}, {0, 0.2F}, {0.5F, 0.2F}}) {
           list.push_back(

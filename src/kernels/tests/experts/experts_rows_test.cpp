@@ -278,7 +278,7 @@ void gather(const GatherCase& p, DType dtype, Operands& o, Stream& stream) {
 
 std::vector<Case> gathers() {
   std::vector<Case> list;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const int64_t width : {1, 7, 24, 64, 2048}) {
       for (const GatherCase& p : {GatherCase{20, 20, 1, width, false},
                                   {20, 13, 2, width},
@@ -333,7 +333,7 @@ void sum(const SumCase& p, DType dtype, Operands& o, Stream& stream) {
 
 std::vector<Case> sums() {
   std::vector<Case> list;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const int64_t width : {1, 7, 64, 1032}) {
       for (const SumCase& p : {SumCase{1, 1, 1, width, false, false},
                                {33, 2, 50, width, true, false},

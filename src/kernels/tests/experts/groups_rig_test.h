@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/float16.h"
 #include "base/rng.h"
 #include "base/shape.h"
 #include "kernels/tests/op_test.h"
@@ -77,6 +78,8 @@ inline Tensor rows_result(Operands& operands, const Shape& shape, const Make& ma
       const int64_t at = r * t.row_stride + c;
       if (t.dtype == DType::f32) {
         reinterpret_cast<float*>(t.data)[at] = static_cast<float>(untouched);
+      } else if (t.dtype == DType::f16) {
+        reinterpret_cast<base::F16*>(t.data)[at] = base::F16(static_cast<float>(untouched));
       } else {
         reinterpret_cast<base::Bf16*>(t.data)[at] = base::Bf16(static_cast<float>(untouched));
       }
