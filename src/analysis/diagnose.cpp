@@ -131,8 +131,11 @@ Diagnosis diagnose(const RunRecord& run) {
   // What can be changed comes before what is not understood.
   rest = find_unknown(facts, kept);
   for (Finding& finding : rest) kept.push_back(std::move(finding));
-  // Not a matter of time: a dead rank comes first, full memory last.
+  // Not a matter of time: a dead rank comes first, then what will cost the run, full memory last.
   diagnosis.findings = find_dead_rank(facts);
+  for (Finding& finding : find_drifting_numbers(facts)) {
+    diagnosis.findings.push_back(std::move(finding));
+  }
   for (Finding& finding : kept) diagnosis.findings.push_back(std::move(finding));
   for (Finding& finding : find_memory_near_limit(facts)) {
     diagnosis.findings.push_back(std::move(finding));

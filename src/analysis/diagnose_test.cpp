@@ -41,6 +41,24 @@ TEST(DiagnoseTest, healthy_runs_of_any_size_have_no_findings) {
   EXPECT_EQ(checked, 600);
 }
 
+TEST(DiagnoseTest, blocks_that_drift_are_named_unless_they_have_fallen_back) {
+  RunRecord run = made_run({});
+  const auto add = [&run](int64_t step, base::Json data) {
+    obs::Event event{.step = step, .attempt = 1, .kind = obs::EventKind::numerics};
+    event.text = "act has grown";
+    event.data = std::move(data);
+    run.events.push_back(std::move(event));
+  };
+  add(100, {{"what", "alarm"}, {"block", 3}});
+  add(120, {{"what", "alarm"}, {"block", 5}});
+  add(120, {{"what", "fallback"}, {"blocks", {5}}});
+  const Diagnosis diagnosis = diagnose(run);
+  ASSERT_EQ(diagnosis.findings.size(), 1U) << titles_of(diagnosis);
+  EXPECT_TRUE(is_first(diagnosis, Cause::drifting_numbers));
+  EXPECT_EQ(diagnosis.findings.front().title, "the 8-bit numbers of blocks.3 drift since step 100");
+  EXPECT_EQ(diagnosis.lamp, "warning");
+}
+
 TEST(DiagnoseTest, slow_ranks_are_named_and_no_other) {
   for (const double factor : {1.05, 1.1, 1.2, 2.0}) {
     int named = 0;

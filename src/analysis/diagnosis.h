@@ -27,6 +27,7 @@ enum class Cause : uint8_t {
   dead_rank,
   slow_save,
   stale_machine_file,
+  drifting_numbers,  // in 8 bits
   unknown,  // slower than predicted, or slower than before, and no rule explains it
   count
 };

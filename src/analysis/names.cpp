@@ -11,7 +11,8 @@ std::string_view name_of(Cause cause) {
   static constexpr std::array<std::string_view, static_cast<size_t>(Cause::count)> names = {
       "slow_rank",   "slow_link",       "stage_imbalance",    "data_starvation",
       "host_pauses", "throttled_clock", "needless_recompute", "memory_near_limit",
-      "dead_rank",   "slow_save",       "stale_machine_file", "unknown"};
+      "dead_rank",   "slow_save",       "stale_machine_file", "drifting_numbers",
+      "unknown"};
   return names.at(static_cast<size_t>(cause));
 }
 

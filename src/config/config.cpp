@@ -61,9 +61,9 @@ Config load(const ConfigText& given, const LoadOptions& options) {
       overrides.begin(), overrides.end(),
       [](const Entry& entry) { return entry.section == "model" && entry.key == "name"; });
   apply(source.entries, keys, title, report);
-  check_recipe_alias(source.entries, report);
+  check_recipe_alias(source.entries, keys, report);
   apply(overrides, keys, title, report);
-  check_recipe_alias(overrides, report);
+  check_recipe_alias(overrides, keys, report);
   find_model(source, given, options, is_name_overridden, config, report);
   solve(config, report);
   solve_layout(config, given.folder, options, report);

@@ -96,6 +96,8 @@ struct Precision {
   double loss_scale_min = 1;
   int64_t loss_scale_growth_interval = 2000;
   int64_t loss_scale_hysteresis = 2;
+  std::string fallback = "warn";
+  int64_t fallback_steps = 0;
 };
 
 struct ActivationCheckpoint {
@@ -139,6 +141,7 @@ struct Checkpoint {
 struct Metrics {
   int64_t log_freq = 10;
   int64_t ranks_freq = 20;
+  int64_t numerics_freq = 10;
   std::string hardware = "auto";
   bool enable_tensorboard = true;
   std::string save_tb_folder = "tb";

@@ -60,7 +60,8 @@ TEST(Config, every_key_of_a_file_is_read) {
     }
   }
   wanted.training.skip_norm_multiple = 3.5;
-  wanted.validation.steps = 0;  // required with samples
+  wanted.precision.recipe = "bf16";  // the other keys are legal with it
+  wanted.validation.steps = 0;       // required with samples
   wanted.alerts.webhook = "https://host/some \u00e9 path";
   wanted.dims.vocab = wanted.model.vocab_size = 300;
   wanted.dims.max_seq = wanted.model.max_seq;
@@ -366,8 +367,8 @@ TEST(ConfigRefusal, names_line_key_and_remedy) {
        "run.toml:4: optimizer.weight_decay = -0.1: must be from 0 to 1000; nearest: 0"},
       {"[optimizer]\nname = \"adam\"\n",
        "run.toml:4: optimizer.name = \"adam\": must be one of AdamW, Muon; did you mean 'AdamW'?"},
-      {"[training]\ndtype = \"fp8\"\n",
-       "run.toml:4: training.dtype = \"fp8\": must be one of auto, fp32, bf16"},
+      {"[training]\ndtype = \"fp4\"\n",
+       "run.toml:4: training.dtype = \"fp4\": must be one of auto, fp32, bf16"},
       {"[training]\ndataset_format = \"megatrom\"\n", "; did you mean 'megatron'?"},
       {"[lr_scheduler]\ndecay_type = \"sqrt\"\n", "must be one of constant, linear, cosine, wsd"},
       {"[lr_scheduler]\nmin_lr_factor = 1.5\n", "must be from 0 to 1; nearest: 1"},
@@ -406,14 +407,14 @@ TEST(ConfigRefusal, names_line_key_and_remedy) {
       {"[activation_checkpoint]\nblocks = 99\n",
        "run.toml:4: activation_checkpoint.blocks = 99: the model has"},
       {"[optimizer]\nmaster_dtype = \"u16\"\n[training]\ndtype = \"fp32\"\n",
-       "run.toml:4: optimizer.master_dtype = u16: must be f32 if precision.recipe = fp32"},
+       "run.toml:4: optimizer.master_dtype = u16: must be f32 if training.dtype = fp32"},
       {"[job]\nname = \"a/b\"\n", "run.toml:4: job.name: must have at most 128 bytes, no slash"},
       {"[job]\nname = \"a\\tb\"\n", "run.toml:4: job.name: must have at most 128 bytes"},
       {"[job]\nname = \"..\"\n", "run.toml:4: job.name: must have at most 128 bytes"},
       {"[job]\nname = \"" + std::string(129, 'x') + "\"\n", "run.toml:4: job.name: must have"},
-      {"[training]\ndtype = \"float16\"\n",
-       "run.toml:4: training.dtype = \"float16\": must be one of auto, fp32, bf16; float16 is not "
-       "supported here"},
+      {"[training]\ndtype = \"float64\"\n",
+       "run.toml:4: training.dtype = \"float64\": must be one of auto, fp32, bf16, fp16, "
+       "fp8-tensor, fp8-block, fp8-delayed; float64 is not supported here"},
       {"[checkpoint]\nfolder = \"\"\n", "run.toml:4: checkpoint.folder = \"\": must name a folder"},
       {"[checkpoint]\nexport_folder = \"./checkpoint\"\n",
        "run.toml:4: checkpoint.export_folder = \"./checkpoint\": must not be the folder of "

@@ -3,11 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "base/dtype.h"
 #include "base/error.h"
 #include "config/document.h"
+#include "config/spelling.h"
 #include "schedule/schedule.h"
 
 namespace trireme::config {
@@ -147,7 +149,8 @@ const spec::LayoutNames& layout_paths() {
   return paths;
 }
 
-void check_recipe_alias(const std::vector<Entry>& entries, Report& report) {
+void check_recipe_alias(const std::vector<Entry>& entries, const std::vector<Key>& keys,
+                        Report& report) {
   const Entry *recipe = nullptr, *alias = nullptr;
   for (const Entry& entry : entries) {
     const std::string path = fmt::format("{}.{}", entry.section, entry.key);
@@ -157,9 +160,9 @@ void check_recipe_alias(const std::vector<Entry>& entries, Report& report) {
   if (recipe == nullptr || alias == nullptr) return;
   const auto* a = std::get_if<std::string>(&recipe->value);
   const auto* b = std::get_if<std::string>(&alias->value);
-  if (a == nullptr || b == nullptr || *a == *b) return;
-  const auto first = spec::precision_from_name(*a), second = spec::precision_from_name(*b);
-  if (first && first == second) return;
+  if (a == nullptr || b == nullptr) return;
+  const auto key = std::ranges::find(keys, recipe_key, &Key::path);
+  if (choice_of(*a, key->choices) == choice_of(*b, key->choices)) return;
   report.blame({recipe_key, recipe_alias},
                fmt::format("{} = \"{}\", but {} = \"{}\" ({}): both name the recipe; remove one "
                            "of them, or give both the same value",

@@ -17,7 +17,8 @@ void solve_layout(Config& config, const std::filesystem::path& folder, const Loa
 
 // Reports a file, or overrides, that give both precision.recipe and training.dtype, which is its
 // alias, with different values.
-void check_recipe_alias(const std::vector<Entry>& entries, Report& report);
+void check_recipe_alias(const std::vector<Entry>& entries, const std::vector<Key>& keys,
+                        Report& report);
 
 // Returns the layout of the keys, with the same fields open. REQUIRES: a known schedule name.
 // precision.recipe = "auto" is read as bf16.

@@ -186,6 +186,12 @@ std::vector<Key> keys_of(Config& c) {
   k.number("loss_scale_hysteresis", c.precision.loss_scale_hysteresis, {.low = 1, .high = 1000},
            "steps that are not finite until the loss scale falls; from then on it falls after "
            "each, until it has doubled again");
+  k.choice("fallback", c.precision.fallback, {"off", "warn", "bf16"},
+           "what follows if the 8-bit numbers of a block drift: nothing, a warning, or a warning "
+           "and bf16 for the block's products from the next step on; docs/precision.md");
+  k.number("fallback_steps", c.precision.fallback_steps, at_least(0),
+           "steps after which a block that fell back to bf16 returns to 8 bits, twice as many each "
+           "time it falls back again; 0: it stays in bf16");
 
   k.section("activation_checkpoint");
   k.choice("mode", c.activation_checkpoint.mode, {"none", "selective", "full"},
@@ -241,6 +247,10 @@ std::vector<Key> keys_of(Config& c) {
       "ranks_freq", c.metrics.ranks_freq, at_least(1),
       "steps between records of ranks.bin: times, waits and memory of every rank; on a GPU the "
       "waits of one step in so many are measured");
+  k.number("numerics_freq", c.metrics.numerics_freq, at_least(0),
+           "steps between records of numerics.bin, of runs with products in 8 bits: largest "
+           "magnitudes, values flushed to zero and saturated, signal-to-noise ratio of every "
+           "matrix; 0: none");
   k.choice("hardware", c.metrics.hardware, {"auto", "on", "off"},
            "read clocks, power, temperature and activity of the rank's GPU from the driver (NVML) "
            "once a second; auto: in runs on GPUs");

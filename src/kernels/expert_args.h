@@ -12,6 +12,7 @@
 
 #include "device/tensor.h"
 #include "spec/experts/router.h"
+#include "spec/recipe.h"
 
 namespace trireme::kernels {
 
@@ -142,6 +143,19 @@ struct SumPairsArgs {
 // the order of rows, in blocks that depend on the sizes only. `rows` is the expected number of
 // rows, for the cost. On CUDA every start is a multiple of spec::Backend::expert_tile.
 
+// The scales of operands in 8 bits, which come as codes (quantize_args.h). Both operands run along
+// the inner index then, which changes the shapes of some: see each op. The weights of an expert are
+// a matrix with scales of its own, one after the other: [G * scales of one matrix], contiguous.
+// Shapes and sums are those of GemmArgs: tensor and tensor, or row_128 for a and row_128
+// (gradients of weights) or block_128 (weights) for b. Starts of groups are multiples of 128 where
+// the scales of b are row_128, so that no group shares a scale with another. Results are bf16 or
+// f32.
+struct GroupedScales {
+  ConstTensor a = {}, b = {};  // of the rows (of dy, in weight gradients), and of the other operand
+  spec::ScaleShape shape_a = spec::ScaleShape::tensor, shape_b = spec::ScaleShape::tensor;
+  bool fast_sums = false;
+};
+
 // y[r] = x[r] weight[g]^T.
 struct GroupedForwardArgs {
   ConstTensor x;       // [R, D]
@@ -149,6 +163,7 @@ struct GroupedForwardArgs {
   ConstTensor starts;  // [G + 1] i32
   Tensor y;            // [R, N], type of x
   int64_t rows = 0;
+  GroupedScales scales = {};  // present exactly if x is 8-bit
 };
 
 // gate | up = x[r] weight[g]^T;  act[r] = row_weight[r] * silu(gate) * up.
@@ -160,6 +175,8 @@ struct GroupedSwigluForwardArgs {
   Tensor gate_up;          // [R, 2 F]
   Tensor act;              // [R, F]
   int64_t rows = 0;
+  GroupedScales scales = {};
+  Tensor amax = {};  // optional [1] f32: raised by the magnitudes of act as stored
 };
 
 // act[r] = row_weight[r] * silu(gate) * up alone, of rows below `end`: recompute.
@@ -169,15 +186,17 @@ struct GroupedSwigluArgs {
   ConstTensor end;         // one i32
   Tensor act;              // [R, F]
   int64_t rows = 0;
+  Tensor amax = {};  // optional [1] f32: raised by the magnitudes of act as stored
 };
 
 // dx[r] = dy[r] weight[g].
 struct GroupedBackwardInputArgs {
   ConstTensor dy;      // [R, N]
-  ConstTensor weight;  // [G, N, D], type of dy
+  ConstTensor weight;  // [G, N, D], type of dy; in 8 bits [G, D, N], transposed
   ConstTensor starts;  // [G + 1] i32
   Tensor dx;           // [R, D], type of dy
   int64_t rows = 0;
+  GroupedScales scales = {};
 };
 
 // With v = dy[r] weight[g], the gradient of act[r], and s = silu(gate) * up:
@@ -186,7 +205,7 @@ struct GroupedBackwardInputArgs {
 // v may be rounded to the type of dy before it is used.
 struct GroupedSwigluBackwardArgs {
   ConstTensor dy;          // [R, D]
-  ConstTensor weight;      // [G, D, F], type of dy
+  ConstTensor weight;      // [G, D, F], type of dy; in 8 bits [G, F, D], transposed
   ConstTensor starts;      // [G + 1] i32
   ConstTensor gate_up;     // [R, 2 F]
   ConstTensor row_weight;  // [R] f32
@@ -194,16 +213,20 @@ struct GroupedSwigluBackwardArgs {
   Tensor dweight;          // [R] f32
   Tensor act = {};         // optional [R, F]; overlaps no other tensor
   int64_t rows = 0;
+  GroupedScales scales = {};
+  Tensor dact = {};  // scratch [R, F], type of gate_up: present exactly in 8 bits
+  Tensor amax = {};  // optional [1] f32: raised by the magnitudes of dgate_up as stored
 };
 
 // dweight[g] = dy[g]^T x[g] (+ dweight[g] if `adds`). A group without rows gives zeros.
 struct GroupedBackwardWeightArgs {
-  ConstTensor dy;      // [R, N]
-  ConstTensor x;       // [R, D], type of dy
+  ConstTensor dy;      // [R, N]; in 8 bits [N, R], transposed
+  ConstTensor x;       // [R, D], type of dy; in 8 bits [D, R], transposed
   ConstTensor starts;  // [G + 1] i32
   Tensor dweight;      // [G, N, D], gradient type
   bool adds = false;
   int64_t rows = 0;
+  GroupedScales scales = {};
 };
 
 }  // namespace trireme::kernels

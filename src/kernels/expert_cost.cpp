@@ -61,13 +61,15 @@ OpCost cost_of(const SumPairsArgs& a) {
 OpCost cost_of(const GroupedForwardArgs& a) {
   const base::Shape& weight = a.weight.shape;
   return spec::grouped_forward_cost(
-      {.rows = a.rows, .groups = weight[0], .out = weight[1], .in = weight[2]}, a.x.dtype);
+      {.rows = a.rows, .groups = weight[0], .out = weight[1], .in = weight[2]},
+      {a.x.dtype, a.y.dtype});
 }
 
 OpCost cost_of(const GroupedSwigluForwardArgs& a) {
   const base::Shape& weight = a.weight.shape;
   return spec::grouped_swiglu_forward_cost(
-      {.rows = a.rows, .groups = weight[0], .D = weight[2], .F = weight[1] / 2}, a.x.dtype);
+      {.rows = a.rows, .groups = weight[0], .D = weight[2], .F = weight[1] / 2},
+      {a.x.dtype, a.act.dtype});
 }
 
 OpCost cost_of(const GroupedSwigluArgs& a) {
@@ -75,16 +77,15 @@ OpCost cost_of(const GroupedSwigluArgs& a) {
 }
 
 OpCost cost_of(const GroupedBackwardInputArgs& a) {
-  const base::Shape& weight = a.weight.shape;
   return spec::grouped_backward_input_cost(
-      {.rows = a.rows, .groups = weight[0], .out = weight[1], .in = weight[2]}, a.dy.dtype);
+      {.rows = a.rows, .groups = a.weight.shape[0], .out = a.dy.cols(), .in = a.dx.cols()},
+      {a.dy.dtype, a.dx.dtype});
 }
 
 OpCost cost_of(const GroupedSwigluBackwardArgs& a) {
-  const base::Shape& weight = a.weight.shape;
   return spec::grouped_swiglu_backward_cost(
-      {.rows = a.rows, .groups = weight[0], .D = weight[1], .F = weight[2]}, a.dy.dtype,
-      static_cast<bool>(a.act));
+      {.rows = a.rows, .groups = a.weight.shape[0], .D = a.dy.cols(), .F = a.gate_up.cols() / 2},
+      {a.dy.dtype, a.dgate_up.dtype}, static_cast<bool>(a.act));
 }
 
 OpCost cost_of(const GroupedBackwardWeightArgs& a) {

@@ -56,6 +56,50 @@ void are_groups(const char* op, const ConstTensor& weight, const ConstTensor& st
   has_flat(op, "starts", starts, {weight.shape[0] + 1}, DType::i32);
 }
 
+// The operands of a product, in 8 bits with scales or both of one type without. `b_matrices` is the
+// number of matrices in b, each with scales of its own; 0: b is one matrix.
+void are_operands(const char* op, const ConstTensor& a, const ConstTensor& b,
+                  const GroupedScales& scales, int64_t b_matrices) {
+  using spec::ScaleShape;
+  if (!base::is_float8(a.dtype)) {
+    is_real(op, "the first operand", a);
+    has(op, "the second operand", b, b.shape, a.dtype);
+    TRIREME_CHECK(!scales.a && !scales.b, "{}: scales come with 8-bit operands, not with {}", op,
+                  base::name_of(a.dtype));
+    return;
+  }
+  TRIREME_CHECK(base::is_float8(b.dtype) && (a.dtype != DType::f8e5m2 || b.dtype != DType::f8e5m2),
+                "{}: operands are {} and {}", op, base::name_of(a.dtype), base::name_of(b.dtype));
+  const bool is_tensor =
+      scales.shape_a == ScaleShape::tensor && scales.shape_b == ScaleShape::tensor;
+  const bool is_block =
+      scales.shape_a == ScaleShape::row_128 &&
+      scales.shape_b == (b_matrices > 0 ? ScaleShape::block_128 : ScaleShape::row_128);
+  TRIREME_CHECK(is_tensor || is_block, "{}: shapes of scales {} and {}", op,
+                static_cast<int>(scales.shape_a), static_cast<int>(scales.shape_b));
+  has(op, "the first scales", scales.a, spec::scale_spec(scales.shape_a, a.rows(), a.cols()).shape,
+      DType::f32);
+  if (b_matrices == 0) {
+    has(op, "the second scales", scales.b,
+        spec::scale_spec(scales.shape_b, b.rows(), b.cols()).shape, DType::f32);
+    return;
+  }
+  const Shape one = spec::scale_spec(scales.shape_b, b.shape[1], b.shape[2]).shape;
+  has_flat(op, "the scales of weights", scales.b, {b_matrices * one.elements()}, DType::f32);
+}
+
+// Results are of the operands' type, or bf16 or f32.
+void is_result(const char* op, const char* name, const ConstTensor& t, const Shape& shape,
+               const ConstTensor& operand) {
+  if (!base::is_float8(operand.dtype)) return has(op, name, t, shape, operand.dtype);
+  has(op, name, t, shape);
+  is_real(op, name, t);
+}
+
+void may_have_amax(const char* op, const Tensor& amax) {
+  may_have(op, "amax", amax, {1}, DType::f32);
+}
+
 }  // namespace
 
 void router_forward(Stream& stream, const RouterForwardArgs& a) {
@@ -179,11 +223,10 @@ void sum_pairs(Stream& stream, const SumPairsArgs& a) {
 
 void grouped_forward(Stream& stream, const GroupedForwardArgs& a) {
   const char* op = "grouped_forward";
-  is_real(op, "x", a.x);
   has(op, "x", a.x, {a.x.rows(), a.x.cols()});
-  has(op, "y", a.y, {a.x.rows(), a.y.cols()}, a.x.dtype);
+  is_result(op, "y", a.y, {a.x.rows(), a.y.cols()}, a.x);
   are_groups(op, a.weight, a.starts, a.y.cols(), a.x.cols());
-  has(op, "weight", a.weight, a.weight.shape, a.x.dtype);
+  are_operands(op, a.x, a.weight, a.scales, a.weight.shape[0]);
   are_expected(op, a.rows, a.x);
   send(stream, &Kernels::grouped_forward, a);
 }
@@ -191,13 +234,13 @@ void grouped_forward(Stream& stream, const GroupedForwardArgs& a) {
 void grouped_swiglu_forward(Stream& stream, const GroupedSwigluForwardArgs& a) {
   const char* op = "grouped_swiglu_forward";
   const int64_t rows = a.x.rows(), F = a.act.cols();
-  is_real(op, "x", a.x);
   has(op, "x", a.x, {rows, a.x.cols()});
-  has(op, "gate_up", a.gate_up, {rows, 2 * F}, a.x.dtype);
-  has(op, "act", a.act, {rows, F}, a.x.dtype);
+  is_result(op, "gate_up", a.gate_up, {rows, 2 * F}, a.x);
+  has(op, "act", a.act, {rows, F}, a.gate_up.dtype);
   has(op, "row_weight", a.row_weight, {rows}, DType::f32);
   are_groups(op, a.weight, a.starts, 2 * F, a.x.cols());
-  has(op, "weight", a.weight, a.weight.shape, a.x.dtype);
+  are_operands(op, a.x, a.weight, a.scales, a.weight.shape[0]);
+  may_have_amax(op, a.amax);
   are_expected(op, a.rows, a.x);
   send(stream, &Kernels::grouped_swiglu_forward, a);
 }
@@ -210,45 +253,54 @@ void grouped_swiglu(Stream& stream, const GroupedSwigluArgs& a) {
   has(op, "gate_up", a.gate_up, {rows, 2 * F}, a.act.dtype);
   has(op, "row_weight", a.row_weight, {rows}, DType::f32);
   has(op, "end", a.end, {1}, DType::i32);
+  may_have_amax(op, a.amax);
   are_expected(op, a.rows, a.act);
   send(stream, &Kernels::grouped_swiglu, a);
 }
 
 void grouped_backward_input(Stream& stream, const GroupedBackwardInputArgs& a) {
   const char* op = "grouped_backward_input";
-  is_real(op, "dy", a.dy);
-  has(op, "dy", a.dy, {a.dy.rows(), a.dy.cols()});
-  has(op, "dx", a.dx, {a.dy.rows(), a.dx.cols()}, a.dy.dtype);
-  are_groups(op, a.weight, a.starts, a.dy.cols(), a.dx.cols());
-  has(op, "weight", a.weight, a.weight.shape, a.dy.dtype);
+  const bool is_8_bit = base::is_float8(a.dy.dtype);
+  const int64_t N = a.dy.cols(), D = a.dx.cols();
+  has(op, "dy", a.dy, {a.dy.rows(), N});
+  is_result(op, "dx", a.dx, {a.dy.rows(), D}, a.dy);
+  are_groups(op, a.weight, a.starts, is_8_bit ? D : N, is_8_bit ? N : D);
+  are_operands(op, a.dy, a.weight, a.scales, a.weight.shape[0]);
   are_expected(op, a.rows, a.dy);
   send(stream, &Kernels::grouped_backward_input, a);
 }
 
 void grouped_swiglu_backward(Stream& stream, const GroupedSwigluBackwardArgs& a) {
   const char* op = "grouped_swiglu_backward";
-  const int64_t rows = a.dy.rows(), F = a.gate_up.cols() / 2;
-  is_real(op, "dy", a.dy);
-  has(op, "dy", a.dy, {rows, a.dy.cols()});
-  has(op, "gate_up", a.gate_up, {rows, 2 * F}, a.dy.dtype);
-  has(op, "dgate_up", a.dgate_up, {rows, 2 * F}, a.dy.dtype);
+  const bool is_8_bit = base::is_float8(a.dy.dtype);
+  const int64_t rows = a.dy.rows(), D = a.dy.cols(), F = a.gate_up.cols() / 2;
+  has(op, "dy", a.dy, {rows, D});
+  is_result(op, "gate_up", a.gate_up, {rows, 2 * F}, a.dy);
+  has(op, "dgate_up", a.dgate_up, {rows, 2 * F}, a.gate_up.dtype);
   has(op, "row_weight", a.row_weight, {rows}, DType::f32);
   has(op, "dweight", a.dweight, {rows}, DType::f32);
-  may_have(op, "act", a.act, {rows, F}, a.dy.dtype);
-  are_groups(op, a.weight, a.starts, a.dy.cols(), F);
-  has(op, "weight", a.weight, a.weight.shape, a.dy.dtype);
+  may_have(op, "act", a.act, {rows, F}, a.gate_up.dtype);
+  are_groups(op, a.weight, a.starts, is_8_bit ? F : D, is_8_bit ? D : F);
+  TRIREME_CHECK(static_cast<bool>(a.dact) == is_8_bit, "{}: dact comes with 8-bit operands", op);
+  may_have(op, "dact", a.dact, {rows, F}, a.gate_up.dtype);
+  are_operands(op, a.dy, a.weight, a.scales, a.weight.shape[0]);
+  may_have_amax(op, a.amax);
   are_expected(op, a.rows, a.dy);
   send(stream, &Kernels::grouped_swiglu_backward, a);
 }
 
 void grouped_backward_weight(Stream& stream, const GroupedBackwardWeightArgs& a) {
   const char* op = "grouped_backward_weight";
-  is_real(op, "dy", a.dy);
+  const bool is_8_bit = base::is_float8(a.dy.dtype);
+  const int64_t R = is_8_bit ? a.dy.cols() : a.dy.rows();
+  const int64_t N = is_8_bit ? a.dy.rows() : a.dy.cols();
+  const int64_t D = is_8_bit ? a.x.rows() : a.x.cols();
   has(op, "dy", a.dy, {a.dy.rows(), a.dy.cols()});
-  has(op, "x", a.x, {a.dy.rows(), a.x.cols()}, a.dy.dtype);
+  has(op, "x", a.x, is_8_bit ? Shape{D, R} : Shape{R, D});
   is_real(op, "dweight", a.dweight);
-  are_groups(op, a.dweight, a.starts, a.dy.cols(), a.x.cols());
-  are_expected(op, a.rows, a.dy);
+  are_groups(op, a.dweight, a.starts, N, D);
+  are_operands(op, a.dy, a.x, a.scales, 0);
+  TRIREME_CHECK(a.rows >= 0 && a.rows <= R, "{}: {} expected rows of {}", op, a.rows, R);
   send(stream, &Kernels::grouped_backward_weight, a);
 }
 

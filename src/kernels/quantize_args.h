@@ -41,8 +41,9 @@ static_assert(sizeof(QuantizeCounts) == 48);
 
 // amax = max(amax, largest magnitude of x).
 struct AmaxArgs {
-  ConstTensor x;  // [R, C], f32, bf16 or f16
-  Tensor amax;    // [1] f32
+  ConstTensor x;         // [R, C], f32, bf16 or f16
+  Tensor amax;           // [1] f32
+  ConstTensor end = {};  // optional, one i32: rows from it on are not read
 };
 
 // Quantises x by rows, as [R, C] codes whose scales run along C, and by columns, as the transposed
@@ -60,6 +61,9 @@ struct QuantizeArgs {
                             // or of `amax` with ScaleShape::tensor unless `is_delayed`
   bool measures = false;    // also add the other counts, of `rows` if present, otherwise `columns`
   bool is_delayed = false;  // counts->amax_bits is raised by x itself, as for row_128
+  // Optional, one i32: rows of x from it on are neither read nor counted, and their codes and
+  // scales are not written. With row_128 and `columns` it is a multiple of 128.
+  ConstTensor end = {};
 };
 
 // ---- weights. A rank updates the elements [first, first + n) of `count` matrices [rows, cols]

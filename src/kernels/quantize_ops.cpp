@@ -50,6 +50,7 @@ void check_weights(const char* op, const Args& a) {
 void amax(Stream& stream, const AmaxArgs& a) {
   is_stored("amax", "x", a.x);
   has("amax", "amax", a.amax, {1}, DType::f32);
+  may_have("amax", "end", a.end, {1}, DType::i32);
   send(stream, &Kernels::amax, a);
 }
 
@@ -67,6 +68,7 @@ void quantize(Stream& stream, const QuantizeArgs& a) {
   const bool is_tensor = a.shape == ScaleShape::tensor;
   TRIREME_CHECK(is_tensor == static_cast<bool>(a.amax), "quantize: amax comes with one scale");
   may_have(op, "amax", a.amax, {1}, DType::f32);
+  may_have(op, "end", a.end, {1}, DType::i32);
   has_counts(op, a.counts);
   TRIREME_CHECK(a.counts || !a.measures, "quantize: measures without counts");
   send(stream, &Kernels::quantize, a);

@@ -42,9 +42,9 @@ void remove_logs(const path& directory) {
   for (int attempt = 1; std::filesystem::remove(directory / fmt::format("run-{}.json", attempt));) {
     ++attempt;
   }
-  for (const char* name : {RunDir::metrics_name, "events.jsonl", "phases.jsonl", "ledger.json",
-                           "prediction.json", "layers.bin", "ranks.bin", "collectives.json",
-                           "pipeline.json"}) {
+  for (const char* name :
+       {RunDir::metrics_name, "events.jsonl", "phases.jsonl", "ledger.json", "prediction.json",
+        "layers.bin", "ranks.bin", "numerics.bin", "collectives.json", "pipeline.json"}) {
     std::filesystem::remove(directory / name);
   }
   const path events = directory / RunDir::events_name;

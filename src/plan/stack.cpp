@@ -51,12 +51,14 @@ double optimizer_bytes(const Stack& stack, const Layout& l) {
 
 spec::Recipe recipe_of(const Stack& stack, Precision precision, base::DType grad_dtype) {
   const bool is_fp32 = precision == Precision::fp32;
-  spec::Recipe recipe = spec::recipe_of(is_fp32 ? Precision::fp32 : Precision::bf16);
-  if (stack.is_engine()) {
-    recipe.grad = grad_dtype;
-  } else if (stack.grad_bytes < 4 && !is_fp32) {
-    recipe.grad = base::DType::bf16;
+  if (!stack.is_engine()) {
+    spec::Recipe recipe = spec::recipe_of(is_fp32 ? Precision::fp32 : Precision::bf16);
+    if (stack.grad_bytes < 4 && !is_fp32) recipe.grad = base::DType::bf16;
+    return recipe;
   }
+  const bool is_missing = precision == Precision::fp4;
+  spec::Recipe recipe = spec::recipe_of(is_missing ? Precision::bf16 : precision);
+  recipe.grad = grad_dtype;
   return recipe;
 }
 

@@ -25,7 +25,8 @@ base::DType master_of(const Stack&, const Layout&);
 double grad_bytes(const Stack&, const Layout&);       // per element, as gradients are accumulated
 double reduce_bytes(const Stack&, const Layout&);     // per element, as data ranks reduce it
 double optimizer_bytes(const Stack&, const Layout&);  // per parameter, without weight and gradient
-// Returns the formats that the layers compute with.
+// Returns the formats that the layers compute with; no block of an fp8 recipe stays in bf16. What
+// the engine does not have, and 8 bits of other programs, are bf16 here: op_sum.h prices them.
 spec::Recipe recipe_of(const Stack&, Precision, base::DType grad_dtype);
 
 }  // namespace trireme::plan

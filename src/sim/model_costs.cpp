@@ -9,12 +9,18 @@
 namespace trireme::sim {
 namespace {
 
+double flops_of(const spec::OpCost& op, const ModelCostOptions& options) {
+  if (!base::is_float8(op.dtype)) return options.flops_per_second;
+  return options.float8_flops_per_second > 0 ? options.float8_flops_per_second
+                                             : default_float8_gain * options.flops_per_second;
+}
+
 double seconds_of(const std::vector<spec::OpCost>& ops, const ModelCostOptions& options) {
   double sum = 0;
   for (const spec::OpCost& op : ops) {
     const double bytes =
         options.bytes_per_second > 0 ? static_cast<double>(op.bytes) / options.bytes_per_second : 0;
-    sum += std::max(op.flops / options.flops_per_second, bytes);
+    sum += std::max(op.flops / flops_of(op, options), bytes);
   }
   return sum;
 }

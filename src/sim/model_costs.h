@@ -12,6 +12,9 @@
 
 namespace trireme::sim {
 
+// The mean rate of 8-bit products with one scale a tensor relative to bf16, on an H200.
+constexpr double default_float8_gain = 1.8;
+
 struct ModelCostOptions {
   spec::LocalShape shape;  // one micro-batch on one rank
   spec::Recipe recipe;
@@ -19,6 +22,8 @@ struct ModelCostOptions {
   spec::Backend backend;
   double flops_per_second = 1;
   double bytes_per_second = 0;  // of the device's memory; 0: unlimited
+  // Of products of 8-bit operands; 0: default_float8_gain times flops_per_second.
+  double float8_flops_per_second = 0;
 };
 
 // Returns the costs of each layer of the model, including embedding and head. The time of recompute

@@ -25,6 +25,10 @@ struct Processor {
   // Matrix products: the fraction of the peak that large products reach (power limits it), and the
   // steps of k that take as long as the start and the end of a tile.
   double gemm_reach = 0.7, fp8_reach = 0.6, fp4_reach = 0.5;
+  // Products in 8 bits relative to fp8_reach, which is that of programs as a whole: with fast sums,
+  // with sums that are split along k, with scales of 128 values of a row and 128 x 128 of a weight,
+  // and with scales of rows on both sides. The defaults are those of an H200.
+  double fp8_fast = 1.06, fp8_split = 0.95, fp8_block = 0.86, fp8_rows = 0.67;
   double gemm_ramp = 100;
   double accumulate_factor = 1;  // relative time of a product that adds to its output
 

@@ -76,6 +76,14 @@ def write_run(folder, name="a run", steps=200, values=None, total=None, events=(
         layers = ["embedding", "blocks.0", "head"]
         write_table(os.path.join(folder, "layers.bin"), "layers", layers, ["grad_norm"],
                     [(step, [[0.1], [0.2], [0.3]]) for step in range(1, steps + 1)])
+        # Values of blocks.2 are lost in the second half.
+        columns = ["amax_bits", "flushed_share", "saturated_share", "snr_db", "headroom_bits"]
+        rows = [f"blocks.{block} {role}" for block in range(1, 4) for role in ("h1", "act", "dy")]
+        records = []
+        for step in range(10, steps + 1, 10):
+            lost = 0.4 if step > steps / 2 else 0.01
+            records.append((step, [[1, lost if row == "blocks.2 act" else 0.01, 0, 30, 10] for row in rows]))
+        write_table(os.path.join(folder, "numerics.bin"), "numerics", rows, columns, records)
     if prediction:
         with open(os.path.join(folder, "prediction.json"), "w", encoding="utf-8") as out:
             json.dump(prediction, out)

@@ -15,6 +15,7 @@ using base::Json;
 
 const std::string tiny = "plan --model tiny.toml --machine cpu --gpus 2 --batch 4 --seq-len 16";
 const std::string big = "plan --model llama3-70b --machine h100 --gpus 1024 --batch 512 ";
+const std::string b200 = "plan --model llama3-70b --machine b200 --gpus 1024 --batch 512 ";
 
 TEST(PlanTest, a_layout_that_does_not_fit_starts_with_these_words) {
   const Scratch s;
@@ -262,15 +263,17 @@ TEST(PlanTest, layouts_without_measured_runs_have_a_warning) {
   EXPECT_TRUE(
       has_part(known.at("best").at("band").at("warnings"), "on several GPUs was not measured"));
   EXPECT_GE(known.at("best").at("band").at("time"), 0.15);
-  const Json fp8 = plan_json(s, big + "--seq-len 8192 --unaudited --precision fp8");
+  const Json fp4 = plan_json(s, b200 + "--seq-len 8192 --unaudited --precision fp4");
   EXPECT_TRUE(
-      has_part(fp8.at("best").at("band").at("warnings"), "unaudited: the engine has no fp8"));
-  EXPECT_EQ(fp8.at("best").at("confirmed").at("problem"),
-            "precision = fp8: not in the engine yet; nearest: bf16 [precision.engine]");
-  EXPECT_LT(fp8.at("best").at("seconds"), known.at("best").at("seconds"));
+      has_part(fp4.at("best").at("band").at("warnings"), "unaudited: the engine has no fp4"));
+  EXPECT_EQ(fp4.at("best").at("confirmed").at("problem"),
+            "precision = fp4: not in the engine; nearest: fp8-block [precision.engine]");
   EXPECT_NE(
-      plan_output(s, big + "--seq-len 8192 --unaudited --precision fp8").find("\nwarning   unaud"),
+      plan_output(s, b200 + "--seq-len 8192 --unaudited --precision fp4").find("\nwarning   unaud"),
       std::string::npos);
+  const Json fp8 = plan_json(s, big + "--seq-len 8192 --precision fp8");
+  EXPECT_EQ(fp8.at("best").at("confirmed").at("problem"), "");
+  EXPECT_LT(fp8.at("best").at("seconds"), known.at("best").at("seconds"));
 }
 
 }  // namespace

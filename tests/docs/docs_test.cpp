@@ -311,6 +311,17 @@ const std::vector<Known> known_commands = {
     {"trireme verify configs/kjv-moe.toml --parallelism.data_parallel_shard_degree=2 "
      "--parallelism.expert_parallel_degree=2",
      How::here},
+    {"trireme train configs/kjv.toml --precision.recipe=fp8-tensor --training.steps=200 "
+     "--job.dump_folder=runs/fp8",
+     How::here,
+     "trireme train configs/kjv.toml --precision.recipe=fp8-tensor --training.steps=4 "
+     "--validation.enable=false --job.dump_folder=runs/fp8"},
+    {"trireme train configs/kjv.toml --precision.recipe=fp8-tensor --precision.fallback=bf16 "
+     "--training.steps=200 --job.dump_folder=runs/fp8-fallback",
+     How::here,
+     "trireme train configs/kjv.toml --precision.recipe=fp8-tensor --precision.fallback=bf16 "
+     "--training.steps=4 --validation.enable=false --job.dump_folder=runs/fp8-fallback"},
+    {"trireme verify configs/kjv.toml --precision --precision.recipe=fp8-tensor", How::here},
     {"trireme verify configs/kjv.toml --model.name=kjv-moe "
      "--parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=4",
      How::here},
@@ -375,6 +386,9 @@ const std::vector<Known> known_commands = {
      "--resume auto"},
     {"trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --seq-len 4096", How::here},
     {"trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --tokens 2e10", How::here},
+    {"trireme plan --model llama-3b --machine h200 --gpus 1 --batch 16 --seq-len 4096 --precision "
+     "bf16,fp8-tensor,fp8-block",
+     How::here},
     {"trireme plan --model llama3.1-8b --machine h100 --gpus 8 --batch 16 --seq-len 8192",
      How::here},
     {"trireme plan --model llama3.1-8b --machine h100 --gpus 8 --batch 16 --seq-len 8192 --layout "

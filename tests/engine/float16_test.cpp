@@ -13,15 +13,15 @@ namespace {
 
 using spec::Recompute;
 
-RigOptions fp16_options(const spec::ModelDims& dims) { return {.dims = dims, .recipe = "fp16"}; }
+RigOptions options_of(const spec::ModelDims& dims) { return {.dims = dims, .recipe = "fp16"}; }
 
-std::string fp16_sha_after(const RigOptions& o, int steps) {
+std::string half_sha(const RigOptions& o, int steps) {
   Rig rig(o);
   rig.train(steps, 1e-3);
   return rig.engine.weights_sha256();
 }
 
-double fp16_loss_after(const RigOptions& o, int steps) {
+double loss_after(const RigOptions& o, int steps) {
   Rig rig(o);
   for (int i = 0; i < steps; ++i) rig.engine.step(rig.source, 3e-3);  // one batch, again and again
   EXPECT_EQ(rig.engine.report().skipped, 0);
@@ -30,10 +30,10 @@ double fp16_loss_after(const RigOptions& o, int steps) {
 
 TEST(Float16Test, learns_a_batch_as_fp32_does) {
   for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_moe()}) {
-    RigOptions o = fp16_options(dims);
-    const double found = fp16_loss_after(o, 40);
+    RigOptions o = options_of(dims);
+    const double found = loss_after(o, 40);
     o.recipe = "fp32";
-    const double expected = fp16_loss_after(o, 40);
+    const double expected = loss_after(o, 40);
     EXPECT_NEAR(found, expected, 0.01 * std::log(61.0)) << dims.name;
     EXPECT_LT(found, 0.8 * std::log(61.0)) << dims.name;
   }
@@ -41,16 +41,16 @@ TEST(Float16Test, learns_a_batch_as_fp32_does) {
 
 TEST(Float16Test, recompute_threads_and_order_change_no_bit) {
   for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_qwen3(), tiny_shared_moe()}) {
-    RigOptions o = fp16_options(dims);
+    RigOptions o = options_of(dims);
     o.microbatches = 2;
-    const std::string expected = fp16_sha_after(o, 4);
+    const std::string expected = half_sha(o, 4);
     o.threads = 3;
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       o.recompute = recompute;
       o.schedule.reset();
-      EXPECT_EQ(fp16_sha_after(o, 4), expected) << dims.name << " " << spec::name_of(recompute);
+      EXPECT_EQ(half_sha(o, 4), expected) << dims.name << " " << spec::name_of(recompute);
       o.schedule = schedule::add_tied(schedule::split_backward(schedule::one_f_one_b(1, 2)));
-      EXPECT_EQ(fp16_sha_after(o, 4), expected) << dims.name << " split backward";
+      EXPECT_EQ(half_sha(o, 4), expected) << dims.name << " split backward";
     }
   }
 }
@@ -58,7 +58,7 @@ TEST(Float16Test, recompute_threads_and_order_change_no_bit) {
 TEST(Float16Test, memory_is_what_was_predicted) {
   for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_qwen3(), tiny_shared_moe()}) {
     for (const Recompute recompute : {Recompute::none, Recompute::full}) {
-      RigOptions o = fp16_options(dims);
+      RigOptions o = options_of(dims);
       o.recompute = recompute;
       o.microbatches = 2;
       Rig rig(o);
@@ -72,7 +72,7 @@ TEST(Float16Test, memory_is_what_was_predicted) {
 // of routers have the scale, too.
 TEST(Float16Test, the_scale_is_not_in_gradients_and_norms) {
   for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_moe()}) {
-    RigOptions o = fp16_options(dims);
+    RigOptions o = options_of(dims);
     o.engine.loss_scale.initial = 4096;
     Rig found(o), other(o);
     o.recipe = "fp32";
@@ -118,7 +118,7 @@ void overflow_one_step(Rig& rig) {
 
 TEST(Float16Test, an_overflow_lowers_the_scale_when_the_hysteresis_is_used_up) {
   for (const int hysteresis : {1, 2}) {
-    RigOptions o = fp16_options(tiny_llama());
+    RigOptions o = options_of(tiny_llama());
     o.engine.loss_scale.hysteresis = hysteresis;
     Rig found(o), expected(o);
     for (Rig* rig : {&found, &expected}) rig->train(2, 1e-3);
@@ -147,7 +147,7 @@ TEST(Float16Test, an_overflow_lowers_the_scale_when_the_hysteresis_is_used_up) {
 }
 
 TEST(Float16Test, a_scale_that_is_too_large_finds_its_size) {
-  RigOptions o = fp16_options(tiny_llama());
+  RigOptions o = options_of(tiny_llama());
   o.engine.loss_scale.initial = 0x1p30F;
   o.engine.loss_scale.growth_interval = 5;
   Rig rig(o);
@@ -161,7 +161,7 @@ TEST(Float16Test, a_scale_that_is_too_large_finds_its_size) {
 }
 
 TEST(Float16Test, a_fixed_scale_stays) {
-  RigOptions o = fp16_options(tiny_llama());
+  RigOptions o = options_of(tiny_llama());
   o.engine.loss_scale = {.fixed = 512, .growth_interval = 1};
   Rig rig(o);
   rig.train(2, 1e-3);
@@ -172,7 +172,7 @@ TEST(Float16Test, a_fixed_scale_stays) {
 }
 
 TEST(Float16Test, evaluation_has_no_scale) {
-  RigOptions o = fp16_options(tiny_llama());
+  RigOptions o = options_of(tiny_llama());
   Rig rig(o);
   const double loss = rig.engine.evaluate(rig.source).loss_sum;
   o.engine.loss_scale.fixed = 0x1p40F;
@@ -182,7 +182,7 @@ TEST(Float16Test, evaluation_has_no_scale) {
 
 // What a checkpoint contains: the scale of the run, not of its options.
 TEST(Float16Test, a_state_carries_its_scale) {
-  RigOptions o = fp16_options(tiny_llama());
+  RigOptions o = options_of(tiny_llama());
   o.engine.loss_scale.growth_interval = 3;
   Rig found(o);
   found.train(4, 1e-3);

@@ -28,13 +28,13 @@ RigOptions options_of(const std::string& recipe, const spec::ModelDims& dims) {
   return o;
 }
 
-std::string sha_after(const RigOptions& o, int steps) {
+std::string float8_sha(const RigOptions& o, int steps) {
   Rig rig(o);
   rig.train(steps, 1e-3);
   return rig.engine.weights_sha256();
 }
 
-double loss_after(RigOptions o, int steps) {
+double float8_loss(RigOptions o, int steps) {
   Rig rig(o);
   for (int i = 0; i < steps; ++i) rig.engine.step(rig.source, 3e-3);  // one batch, again and again
   return rig.engine.report().mean_loss;
@@ -44,9 +44,9 @@ TEST(Float8Test, learns_a_batch_as_bf16_does) {
   for (const char* recipe : recipes) {
     for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama()}) {
       RigOptions o = options_of(recipe, dims);
-      const double found = loss_after(o, 40);
+      const double found = float8_loss(o, 40);
       o.recipe = "bf16";
-      const double expected = loss_after(o, 40);
+      const double expected = float8_loss(o, 40);
       EXPECT_NEAR(found, expected, 0.05 * std::log(61.0)) << recipe << " " << dims.name;
       EXPECT_LT(found, 0.8 * std::log(61.0)) << recipe << " " << dims.name;
     }
@@ -58,15 +58,15 @@ TEST(Float8Test, recompute_threads_and_order_change_no_bit) {
     for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3()}) {
       RigOptions o = options_of(recipe, dims);
       o.microbatches = 2;
-      const std::string expected = sha_after(o, 4);
+      const std::string expected = float8_sha(o, 4);
       o.threads = 3;
       for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
         o.recompute = recompute;
         o.schedule.reset();
-        EXPECT_EQ(sha_after(o, 4), expected)
+        EXPECT_EQ(float8_sha(o, 4), expected)
             << recipe << " " << dims.name << " " << spec::name_of(recompute);
         o.schedule = schedule::add_tied(schedule::split_backward(schedule::one_f_one_b(1, 2)));
-        EXPECT_EQ(sha_after(o, 4), expected) << recipe << " " << dims.name << " split backward";
+        EXPECT_EQ(float8_sha(o, 4), expected) << recipe << " " << dims.name << " split backward";
       }
     }
   }
@@ -101,7 +101,7 @@ TEST(Float8Test, memory_is_what_was_predicted) {
 }
 
 // Returns the cosine of the angle between two gradients.
-double cosine(const std::vector<float>& a, const std::vector<float>& b) {
+double float8_cosine(const std::vector<float>& a, const std::vector<float>& b) {
   double dot = 0, aa = 0, bb = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     dot += static_cast<double>(a[i]) * static_cast<double>(b[i]);
@@ -122,12 +122,16 @@ TEST(Float8Test, equals_a_reference_that_quantises_the_same_tensors) {
       expected.train(1, 0.0);
       const double loss = expected.engine.report().mean_loss;
       EXPECT_NEAR(found.engine.report().mean_loss, loss, 1e-4 * loss) << recipe;
+      std::vector<float> all_found, all_expected;
       for (const auto& param : found.engine.parameters()) {
-        EXPECT_GT(
-            cosine(found.engine.read_grads(param.name), expected.engine.read_grads(param.name)),
-            0.999)
-            << recipe << " " << param.name;
+        const std::vector<float> a = found.engine.read_grads(param.name);
+        const std::vector<float> b = expected.engine.read_grads(param.name);
+        // Where roundings to bf16 differ, one code in 64 differs by a step of up to a quarter.
+        EXPECT_GT(float8_cosine(a, b), 0.995) << recipe << " " << param.name;
+        all_found.insert(all_found.end(), a.begin(), a.end());
+        all_expected.insert(all_expected.end(), b.begin(), b.end());
       }
+      EXPECT_GT(float8_cosine(all_found, all_expected), 0.999) << recipe << " " << dims.name;
     }
   }
 }

@@ -12,7 +12,7 @@ namespace {
 
 using spec::ReduceWhen;
 
-spec::ModelDims even_fp16(spec::ModelDims dims) {
+spec::ModelDims half_sized(spec::ModelDims dims) {
   dims.name += "-even";
   dims.layers = 4;
   dims.hidden = 16;
@@ -24,18 +24,14 @@ spec::ModelDims even_fp16(spec::ModelDims dims) {
   return dims;
 }
 
-Layout fp16_layout(const spec::ModelDims& dims) {
-  return {.dims = even_fp16(dims),
-          .recipe = "fp16",
-          .logical_dp = 4,
-          .microbatches = 2,
-          .sequences = 8};
+Layout half_layout(const spec::ModelDims& dims) {
+  return {.dims = half_sized(dims), .recipe = "fp16", .logical_dp = 4, .microbatches = 2, .sequences = 8};
 }
 
 TEST(Float16RanksTest, data_layouts_and_pipelines_have_the_bits_of_one_rank) {
   constexpr int steps = 4;
   for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama()}) {
-    Layout layout = fp16_layout(dims);
+    Layout layout = half_layout(dims);
     const std::string expected = train_layout(layout, steps);
     layout.dp = 4;
     EXPECT_EQ(train_layout(layout, steps), expected) << to_string(layout);
@@ -47,7 +43,7 @@ TEST(Float16RanksTest, data_layouts_and_pipelines_have_the_bits_of_one_rank) {
     layout.stage = 0;
     layout.pp = 2;
     EXPECT_EQ(train_layout(layout, steps), expected) << to_string(layout);
-    layout = fp16_layout(dims);
+    layout = half_layout(dims);
     layout.reduce = ReduceWhen::each;
     const std::string each = train_layout(layout, steps);
     for (const int stage : {2, 3}) {
@@ -61,7 +57,7 @@ TEST(Float16RanksTest, data_layouts_and_pipelines_have_the_bits_of_one_rank) {
 
 TEST(Float16RanksTest, tensor_parallel_is_near_one_rank) {
   for (const bool sequence_parallel : {false, true}) {
-    Layout layout = fp16_layout(sequence_parallel ? tiny_gpt2() : tiny_llama());
+    Layout layout = half_layout(sequence_parallel ? tiny_gpt2() : tiny_llama());
     layout.logical_dp = 2;
     layout.dp = 2;
     layout.tp = 2;
@@ -73,7 +69,7 @@ TEST(Float16RanksTest, tensor_parallel_is_near_one_rank) {
 
 // A weight that is too large for fp16: every rank sees the overflow in the norm of all.
 TEST(Float16RanksTest, all_ranks_lower_the_scale_together) {
-  Layout layout = fp16_layout(tiny_llama());
+  Layout layout = half_layout(tiny_llama());
   layout.zero = 4;
   layout.stage = 1;
   run_layout(layout, [](RankRig& rig) {

@@ -35,6 +35,7 @@ Findings find_slow_save(const Facts&);
 Findings find_host_pauses(const Facts&);
 Findings find_needless_recompute(const Facts&);
 Findings find_memory_near_limit(const Facts&);
+Findings find_drifting_numbers(const Facts&);
 // The rules that need to know what the others found.
 Findings find_stale_machine_file(const Facts&, const Findings& others);
 Findings find_unknown(const Facts&, const Findings& others);

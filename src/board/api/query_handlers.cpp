@@ -148,13 +148,20 @@ Response raw_response(const RunView& view, const Request& request) {
 Response heat_response(const RunView& view, const Request& request) {
   return guarded([&]() -> Response {
     const std::string table(request.parameter("table").value_or("ranks"));
-    if (table != "ranks" && table != "layers") throw BadParameter("table: must be ranks or layers");
+    if (table != "ranks" && table != "layers" && table != "numerics") {
+      throw BadParameter("table: must be ranks, layers or numerics");
+    }
     const auto column = request.parameter("column");
     if (!column) throw BadParameter("column: is missing; /api/run/ID lists them as rank_columns");
     HeatQuery query;
     query.from = step_parameter(request, "from", -static_cast<int64_t>(max_x));
     query.to = step_parameter(request, "to", static_cast<int64_t>(max_x));
     query.cols = static_cast<int>(number_parameter<int64_t>(request, "cols", 500, 1, max_cols));
+    const std::string_view cell = request.parameter("cell").value_or("largest");
+    if (cell != "largest" && cell != "lowest") {
+      throw BadParameter("cell: must be largest or lowest");
+    }
+    query.lowest = cell == "lowest";
     const std::optional<HeatMap> map = view.heat(table, std::string(*column), query);
     if (!map) {
       return error_response(

@@ -139,6 +139,7 @@ base::Json run_json(const RunView& view, size_t id, double now) {
   out["program"] = facts.program;
   out["tags"] = shown_tags(run.metrics());
   out["layers"] = facts.layers;
+  out["numerics"] = facts.numerics;
   out["ranks"] = facts.ranks;
   out["rank_columns"] = facts.rank_columns;
   out["attempts"] = ledger.contains("attempts") ? ledger["attempts"] : base::Json::array();

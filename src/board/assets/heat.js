@@ -15,10 +15,11 @@ const dark_ramp = [[30, 39, 52], [16, 84, 132], [70, 150, 170], [232, 168, 32], 
 const label_width = 84;
 const axis_height = 18;
 
-// The matrix of one column of a table over the shown range.
-export async function loadHeat(run, table, column, cols) {
+// The matrix of one column of a table over the shown range. cell: 'lowest' for the smallest value of
+// each cell instead of the largest.
+export async function loadHeat(run, table, column, cols, cell) {
   const [from, to] = shownSteps();
-  const chosen = isReport() ? {table, column} : {table, column, from, to, cols};
+  const chosen = isReport() ? {table, column, cell} : {table, column, cell, from, to, cols};
   return parseHeat(await getBytes(`/api/run/${run}/heat` + queryText(chosen)));
 }
 

@@ -7,6 +7,7 @@ import {makeFlamePanel} from './flame.js';
 import {makeCheckpointsPanel, makeEventsPanel} from './history.js';
 import {listen} from './live.js';
 import {allRuns, detailsOf, hasPlanner, loadDetails, loadEvents, loadRuns, shownRun} from './runinfo.js';
+import {makeNumericsPanel} from './numerics.js';
 import {makePipelinePanel} from './pipeline.js';
 import {drawPlanner} from './planner.js';
 import {makeLayersPanel, makeRanksPanel} from './ranks.js';
@@ -129,8 +130,8 @@ function addPanels() {
   const more = document.getElementById('more');
   const above = [makeLearningPanel(), makeStabilityPanel(), makeSpeedPanel(), makeWaterfallPanel(),
     makeEventsPanel(), makeCheckpointsPanel()];
-  const below = [makeRanksPanel(), makeLayersPanel(), makeMemoryPanel(), makePipelinePanel(), makeFlamePanel(),
-    makeHardwarePanel(), makeLedgerPanel(), makeDataPanel(), makeMetricPanel()];
+  const below = [makeRanksPanel(), makeLayersPanel(), makeNumericsPanel(), makeMemoryPanel(), makePipelinePanel(),
+    makeFlamePanel(), makeHardwarePanel(), makeLedgerPanel(), makeDataPanel(), makeMetricPanel()];
   first.append(...above.map((panel) => panel.node));
   more.append(...below.map((panel) => panel.node));
   panels = [...above, ...below];

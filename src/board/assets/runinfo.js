@@ -73,7 +73,7 @@ export function shownEvents() {
 }
 
 const marked = {resume: 'R', spike: '^', skip: 'S', rollback: '↶', verdict: 'X', straggler: '!', replan: 'P',
-  alert: 'A', hardware: 'H'};
+  alert: 'A', hardware: 'H', numerics: 'N'};
 
 // Marks for charts: what happened, as letters over vertical lines.
 export function eventMarks() {

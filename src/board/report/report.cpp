@@ -88,8 +88,20 @@ void add_curves(Answers& answers, const RunView& view, const std::string& base, 
   }
 }
 
+// A column of a table file that a page draws. `is_lowest`: as HeatQuery::lowest.
+struct WantedMap {
+  std::string table, column;
+  bool is_lowest = false;
+  bool operator==(const WantedMap&) const = default;
+};
+
 void add_heat_maps(Answers& answers, const RunView& view, const std::string& base, size_t& room) {
-  std::vector<std::pair<std::string, std::string>> wanted = {{"layers", "grad_norm"}};
+  std::vector<WantedMap> wanted = {{"layers", "grad_norm"},
+                                   {"numerics", "flushed_share"},
+                                   {"numerics", "amax_bits"},
+                                   {"numerics", "snr_db", true},
+                                   {"numerics", "headroom_bits", true},
+                                   {"numerics", "saturated_share"}};
   std::vector<std::string> columns;
   {
     const RunView::Reading run(view);
@@ -99,21 +111,23 @@ void add_heat_maps(Answers& answers, const RunView& view, const std::string& bas
   for (const char* name : {"compute_seconds", "step_seconds", "late_data", "late_pp", "late_tp",
                            "data_seconds", "gap_seconds", "memory_bytes", "clock_hz"}) {
     if (std::find(columns.begin(), columns.end(), name) != columns.end()) {
-      wanted.emplace_back("ranks", name);
+      wanted.push_back({"ranks", name});
     }
   }
   for (const std::string& name : columns) {
-    const std::pair<std::string, std::string> one("ranks", name);
+    const WantedMap one{"ranks", name};
     if (std::find(wanted.begin(), wanted.end(), one) == wanted.end()) wanted.push_back(one);
   }
-  for (const auto& [table, column] : wanted) {
+  for (const auto& [table, column, is_lowest] : wanted) {
     std::optional<HeatMap> map = view.heat(table, column, {.cols = 1});
     if (!map || map->rows.empty()) continue;
     const size_t cols = std::max<size_t>(1, max_report_cells_of_map / map->rows.size());
-    map = view.heat(table, column, {.cols = static_cast<int>(std::min<size_t>(cols, 500))});
+    map = view.heat(table, column,
+                    {.cols = static_cast<int>(std::min<size_t>(cols, 500)), .lowest = is_lowest});
     if (!map || map->cells.size() > room) continue;
     room -= map->cells.size();
-    answers.put(fmt::format("{}/heat?table={}&column={}", base, table, percent_encoded(column)),
+    answers.put(fmt::format("{}/heat?table={}&column={}{}", base, table, percent_encoded(column),
+                            is_lowest ? "&cell=lowest" : ""),
                 fmt::format("{{\"base64\":\"{}\"}}", base64_of(heat_bytes(*map, column))));
   }
 }

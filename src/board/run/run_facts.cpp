@@ -17,9 +17,9 @@ namespace {
 namespace fs = std::filesystem;
 
 // Files that the analysis opens. A named pipe among them would make it wait.
-constexpr const char* read_files[] = {"run.json",     "plan.json",     "prediction.json",
-                                      "owner.json",   "metrics.jsonl", "events.jsonl",
-                                      "phases.jsonl", "ranks.bin",     "layers.bin"};
+constexpr const char* read_files[] = {
+    "run.json",     "plan.json",    "prediction.json", "owner.json", "metrics.jsonl",
+    "events.jsonl", "phases.jsonl", "ranks.bin",       "layers.bin", "numerics.bin"};
 
 base::Json masked_file(const fs::path& path) {
   const base::Result<base::Json> file = read_json(path);
@@ -53,6 +53,15 @@ void add_ranks(const analysis::RunRecord& record, RunFacts& facts) {
       values.push_back(last.values[rank * shape.columns.size() + column]);
     }
   }
+}
+
+// Returns the rows of the last record of a table file.
+std::vector<std::string> rows_of(const fs::path& file) {
+  std::vector<std::string> rows;
+  obs::TableReader(file).poll([&](const obs::TableShape& shape, const obs::TableRecord&) {
+    if (rows != shape.rows) rows = shape.rows;
+  });
+  return rows;
 }
 
 void analyse(const fs::path& folder, double now, RunFacts& facts) {
@@ -92,10 +101,8 @@ RunFacts read_facts(const fs::path& folder, double now) {
   try {
     if (facts.failure.empty()) {
       analyse(folder, now, facts);
-      obs::TableReader layers(folder / "layers.bin");
-      layers.poll([&](const obs::TableShape& shape, const obs::TableRecord&) {
-        if (facts.layers != shape.rows) facts.layers = shape.rows;
-      });
+      facts.layers = rows_of(folder / "layers.bin");
+      facts.numerics = rows_of(folder / "numerics.bin");
       facts.checkpoints = read_checkpoints(folder, facts.config);
     }
   } catch (const std::exception& error) {

@@ -30,6 +30,7 @@ struct RunFacts {
   CheckpointList checkpoints;
   std::map<std::string, int64_t> events;  // by kind
   std::vector<std::string> layers;        // rows of layers.bin
+  std::vector<std::string> numerics;      // rows of numerics.bin: "blocks.3 act"
   std::vector<std::string> rank_columns;
   base::Json ranks = base::Json::array();  // [{"rank","node","device","coord"}]
   // Column of ranks.bin -> values by rank in the last record; empty without a record.

@@ -34,8 +34,9 @@ RunView::RunView(fs::path folder, std::string shown_folder)
 
 bool RunView::poll(const MetricStore::Progress& progress) {
   int64_t tables = 0;
-  for (const char* name : {"ranks.bin", "layers.bin", "phases.jsonl", "prediction.json", "run.json",
-                           "plan.json", "owner.json", "collectives.json", "pipeline.json"}) {
+  for (const char* name :
+       {"ranks.bin", "layers.bin", "numerics.bin", "phases.jsonl", "prediction.json", "run.json",
+        "plan.json", "owner.json", "collectives.json", "pipeline.json"}) {
     tables += size_or_zero(folder_ / name);
   }
   const std::unique_lock lock(mutex_);

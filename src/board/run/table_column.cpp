@@ -81,7 +81,7 @@ HeatMap TableColumn::heat(const HeatQuery& query) const {
       for (size_t row = 0; row < record->values.size(); ++row) {
         float& cell = map.cells[row * cols + col];
         const float value = record->values[row];
-        if (std::isnan(cell) || value > cell) cell = value;
+        if (std::isnan(cell) || (query.lowest ? value < cell : value > cell)) cell = value;
       }
     }
   }
@@ -97,14 +97,16 @@ HeatMap TableColumn::heat(const HeatQuery& query) const {
 std::string unit_of(const std::string& column) {
   if (column.starts_with("wait_") || column.starts_with("late_")) return "seconds";
   // The last of these that the name ends with.
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> ends = {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 9> ends = {
       {{"bytes_per_second", "bytes/s"},
        {"_seconds", "seconds"},
        {"_bytes", "bytes"},
        {"_hz", "Hz"},
        {"_watts", "W"},
        {"_celsius", "\u00b0C"},
-       {"_share", "share"}}};
+       {"_share", "share"},
+       {"_bits", "bits"},
+       {"_db", "dB"}}};
   for (const auto& [end, unit] : ends) {
     if (column.ends_with(end)) return std::string(unit);
   }

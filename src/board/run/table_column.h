@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TableColumn: one column of a table file (ranks.bin, layers.bin) for all rows and records, and its
-// heat map. The file may grow; rows are matched by name when an attempt has others.
+// TableColumn: one column of a table file (ranks.bin, layers.bin, numerics.bin) for all rows and
+// records, and its heat map. The file may grow; rows are matched by name when an attempt has
+// others.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,7 @@ struct HeatQuery {
   int64_t from = std::numeric_limits<int64_t>::min();
   int64_t to = std::numeric_limits<int64_t>::max();  // inclusive
   int cols = 500;
+  bool lowest = false;  // a cell has the smallest value of its steps, not the largest
 };
 
 struct HeatMap {
@@ -33,7 +35,8 @@ class TableColumn {
   TableColumn(const std::filesystem::path& file, std::string column);
   void poll();
   bool is_known() const { return is_known_; }  // a record has the column
-  // The largest value of every cell. Of a step that was repeated the last record counts.
+  // The largest or smallest value of every cell. Of a step that was repeated the last record
+  // counts.
   HeatMap heat(const HeatQuery& query) const;
   const std::string& name() const { return column_; }
 

@@ -39,6 +39,20 @@ TEST(TableColumnTest, the_largest_value_of_a_cell_is_shown) {
   EXPECT_FALSE(TableColumn(file, "z").is_known());
 }
 
+TEST(TableColumnTest, the_smallest_value_of_a_cell_is_shown_if_asked_for) {
+  obs::ScratchFolder folder;
+  const auto file = folder / "numerics.bin";
+  obs::TableWriter writer(file);
+  writer.begin({.table = "numerics", .rows = {"a"}, .columns = {"snr_db"}, .about = "{}"});
+  for (int i = 0; i < 100; ++i) writer.add({.step = i, .values = {i == 57 ? 3.0F : 30.0F}});
+  TableColumn column(file, "snr_db");
+  column.poll();
+  const HeatMap map = column.heat({.cols = 10, .lowest = true});
+  ASSERT_EQ(map.cells.size(), 10U);
+  for (size_t col = 0; col < 10; ++col) EXPECT_EQ(map.cells[col], col == 5 ? 3 : 30);
+  EXPECT_EQ(column.heat({.cols = 1}).cells[0], 30);
+}
+
 TEST(TableColumnTest, attempts_may_have_other_rows_and_repeat_steps) {
   obs::ScratchFolder folder;
   const auto file = folder / "ranks.bin";

@@ -49,6 +49,8 @@ BenchJob job_of(const Args& args, const spec::ModelSpec& model) {
   l.micro_batch = args.integer("--micro-batch");
   l.accumulation = args.small_integer("--accumulate");
   l.precision = spec::precision_from_name(args.text("--dtype")).value_or(spec::Precision::bf16);
+  l.bf16_first = args.small_integer("--bf16-first");
+  l.bf16_last = args.small_integer("--bf16-last");
   l.grad_dtype = base::dtype_from_name(args.text("--grad-dtype"));
   l.master_dtype = base::dtype_from_name(args.text("--master-dtype"));
   l.recompute = spec::recompute_from_name(args.text("--recompute")).value_or(spec::Recompute::none);
@@ -154,8 +156,16 @@ Verb bench_train_verb() {
                    .help = "Number of steps before the timed ones"},
                   {.name = "--dtype",
                    .fallback = "fp32",
-                   .help = "Precision of weights and activations",
-                   .choices = {"fp32", "bf16"}},
+                   .help = "Recipe of number formats",
+                   .choices = {"fp32", "bf16", "fp16", "fp8-tensor", "fp8-block", "fp8-delayed"}},
+                  {.name = "--bf16-first",
+                   .kind = Kind::integer,
+                   .fallback = "0",
+                   .help = "First blocks that stay in bf16 under a recipe of fp8"},
+                  {.name = "--bf16-last",
+                   .kind = Kind::integer,
+                   .fallback = "0",
+                   .help = "Last blocks that stay in bf16 under a recipe of fp8"},
                   {.name = "--grad-dtype",
                    .fallback = "f32",
                    .help = "Dtype in which gradients are accumulated",

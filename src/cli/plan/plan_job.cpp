@@ -101,6 +101,14 @@ void take_run(const Args& args, PlanQuestion& q) {
   q.run_tokens = tokens;
 }
 
+// A recipe of the layout in question is searched beside bf16.
+void take_recipe(const Args& args, PlanQuestion& q) {
+  if (args.has("--precision") || !q.asked || !q.stack.is_engine() || q.own_stack) return;
+  const spec::Precision own = q.asked->precision;
+  if (own == spec::Precision::fp16) q.space.precision = {own};
+  if (spec::is_fp8(own)) q.space.precision = {spec::Precision::bf16, own};
+}
+
 }  // namespace
 
 spec::Layout asked_layout(const PlanQuestion& q, const std::string& text) {
@@ -113,6 +121,9 @@ spec::Layout asked_layout(const PlanQuestion& q, const std::string& text) {
   take(&spec::Layout::master_dtype);
   take(&spec::Layout::reduce_dtype);
   if (l.row_budget == fresh.row_budget) l.row_budget = q.types.row_budget;
+  if (l.bf16_first == fresh.bf16_first) l.bf16_first = q.types.bf16_first;
+  if (l.bf16_last == fresh.bf16_last) l.bf16_last = q.types.bf16_last;
+  if (l.bf16_blocks.empty()) l.bf16_blocks = q.types.bf16_blocks;
   if (l.deterministic) l.deterministic = q.space.deterministic;
   return l;
 }
@@ -158,7 +169,11 @@ PlanQuestion plan_question(const Args& args) {
   q.space.master_dtype = q.types.master_dtype;
   q.space.reduce_dtype = q.types.reduce_dtype;
   q.space.deterministic = !is_fast;
+  q.space.bf16_first = q.types.bf16_first;
+  q.space.bf16_last = q.types.bf16_last;
+  q.space.bf16_blocks = q.types.bf16_blocks;
   if (args.has("--layout")) q.asked = asked_layout(q, args.text("--layout"));
+  take_recipe(args, q);
   if (q.machine.processor.bf16_flops <= q.machine.processor.fp32_flops &&
       !args.has("--precision")) {
     q.space.precision = {spec::Precision::fp32};

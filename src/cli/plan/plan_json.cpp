@@ -152,6 +152,19 @@ void add_nothing_fits(const PlanReport& r, Json& json) {
   }
 }
 
+Json precisions_json(const PlanReport& r) {
+  Json all = Json::array();
+  for (const PlannedPrecision& own : r.precisions) {
+    Json json = {{"precision", std::string(spec::name_of(own.precision))},
+                 {"best", planned_or_null(r.question, own.best)},
+                 {"time_change", nullptr},
+                 {"reason", own.reason}};
+    if (own.best) json["time_change"] = own.best->seconds() / r.best->seconds() - 1;
+    all.push_back(json);
+  }
+  return all;
+}
+
 Json textbook_json(const PlanReport& r) {
   const plan::Textbook& textbook = r.answer.textbook;
   Json steps = Json::array();
@@ -212,6 +225,7 @@ Json answer_json(const PlanReport& r) {
   json["better"] = planned_list(q, r.better, asked);
   json["passed_over"] = planned_list(q, r.passed_over, best);
   json["alternatives"] = planned_list(q, r.others, best);
+  json["precisions"] = precisions_json(r);
   json["fewer"] = planned_list(q, r.smaller, best);
   for (size_t i = 0; i < r.smaller.size(); ++i) {
     json["fewer"][i]["throughput_share"] = throughput_share(r, r.smaller[i]);

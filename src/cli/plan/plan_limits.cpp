@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "plan/context/context_choice.h"
+#include "spec/json_reader.h"
 #include "spec/layout/layout_text.h"
 
 namespace trireme::cli {
@@ -71,10 +72,10 @@ void check_audited(const plan::Space& space) {
   if (space.unaudited) return;
   const auto refuse = [](const std::string& what) {
     throw base::ConfigError(
-        fmt::format("{} is not in the engine yet; give --unaudited to price it", what));
+        fmt::format("{} is not in the engine; give --unaudited to price it", what));
   };
   for (const spec::Precision precision : space.precision) {
-    if (precision == spec::Precision::fp8 || precision == spec::Precision::fp4) {
+    if (precision == spec::Precision::fp4) {
       refuse(fmt::format("--precision: {}", spec::name_of(precision)));
     }
   }
@@ -106,8 +107,8 @@ plan::Space plan_limits(const Args& args, const plan::Job& job, int64_t gpus,
   space.recompute = named<spec::Recompute>(args, "--recompute", "none, selective, full",
                                            spec::recompute_from_name);
   if (args.has("--precision")) {
-    space.precision = named<spec::Precision>(args, "--precision", "fp32, bf16, fp8, fp4",
-                                             spec::precision_from_name);
+    space.precision = named<spec::Precision>(
+        args, "--precision", spec::all_names<spec::Precision>(), spec::precision_from_name);
   }
   space.unaudited = args.flag("--unaudited") || is_other_program;
   check_audited(space);

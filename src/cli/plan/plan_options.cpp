@@ -80,10 +80,13 @@ std::vector<Option> plan_question_options() {
       {.name = "--micro-batch", .help = "Allowed micro-batch sizes, in sequences"},
       {.name = "--schedule", .help = "Allowed pipeline schedules, by name"},
       {.name = "--recompute", .help = "Allowed recompute policies: none, selective, full"},
-      {.name = "--precision", .help = "Allowed precisions: fp32, bf16, fp8, fp4; default: bf16"},
+      {.name = "--precision",
+       .help =
+           "Allowed recipes of number formats, as bf16,fp8-tensor,fp8-block; default: bf16, and "
+           "the one of the configuration"},
       {.name = "--unaudited",
        .kind = Kind::flag,
-       .help = "Also price layouts that the engine cannot run yet (fp8)"},
+       .help = "Also price layouts that the engine cannot run (fp4)"},
   };
 }
 

@@ -22,6 +22,8 @@ double peak_of(const spec::Processor& p, spec::Precision precision) {
     case spec::Precision::fp32:
       return p.fp32_flops;
     case spec::Precision::fp8:
+    case spec::Precision::fp8_block:
+    case spec::Precision::fp8_delayed:
       return p.fp8_flops;
     case spec::Precision::fp4:
       return p.fp4_flops;
@@ -148,6 +150,9 @@ PlanReport plan_report(const PlanQuestion& q, plan::Answer answer,
   }
   for (const plan::Change& c : answer.changes) {
     report.changes.push_back({c.what, planned_layout(q, c.proposal)});
+  }
+  for (const plan::OfPrecision& own : answer.precisions) {
+    report.precisions.push_back({own.precision, one(own.best), own.reason});
   }
   report.answer = std::move(answer);
   return report;

@@ -55,12 +55,20 @@ struct PlannedChange {
   PlannedLayout layout;
 };
 
+// The best layout with one precision, or the reason why there is none.
+struct PlannedPrecision {
+  spec::Precision precision = spec::Precision::bf16;
+  std::optional<PlannedLayout> best;
+  std::string reason;
+};
+
 struct PlanReport {
   PlanQuestion question;
   std::optional<PlannedLayout> asked;  // the layout of the question
   std::vector<PlannedLayout> better;   // faster layouts of the same program
   std::optional<PlannedLayout> best, nearest, textbook;
   std::vector<PlannedLayout> passed_over, others, smaller;
+  std::vector<PlannedPrecision> precisions;  // if several were allowed
   std::vector<PlannedChange> changes;
   plan::Answer answer;
 };

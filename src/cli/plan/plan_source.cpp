@@ -34,6 +34,11 @@ void take_config(const Args& args, PlanQuestion& q) {
   q.is_dtype_open = config.precision.recipe == "auto";
   q.gpus = q.asked->ranks();
   q.types = *q.asked;
+  // A layout in bf16 has none.
+  q.types.bf16_first = static_cast<int>(config.precision.bf16_first);
+  q.types.bf16_last = static_cast<int>(config.precision.bf16_last);
+  q.types.bf16_blocks.assign(config.precision.bf16_blocks.begin(),
+                             config.precision.bf16_blocks.end());
 }
 
 void take_described(const plan::Described& d, PlanQuestion& q) {

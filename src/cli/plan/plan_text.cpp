@@ -200,6 +200,39 @@ std::string passed_over_section(const PlanReport& r) {
   return lines("fastest", texts);
 }
 
+// States why a recipe of fewer bits that was allowed is not the answer.
+std::string declined_text(const PlanReport& r, const PlannedPrecision& own) {
+  const double gain = 1 - own.best->seconds() / r.best->seconds();
+  const std::string_view name = spec::name_of(own.precision);
+  if (gain <= 0) {
+    return fmt::format("{} does not pay: its products save less time than quantising costs", name);
+  }
+  return fmt::format("{} gains {:.1f} %; up to {:.1f} % the answer is the simpler recipe", name,
+                     100 * gain, 100 * r.answer.tolerance);
+}
+
+std::string precisions_section(const PlanReport& r) {
+  std::vector<std::string> texts, declined;
+  const spec::Precision answer = r.best->proposal.layout.precision;
+  for (const PlannedPrecision& own : r.precisions) {
+    const std::string_view name = spec::name_of(own.precision);
+    if (!own.best) {
+      texts.push_back(fmt::format("{:11}  no layout: {}", name, own.reason));
+      continue;
+    }
+    texts.push_back(fmt::format("{:11} {:>8}  {:>9.4g} s  {:>9}  {}", name,
+                                percent_text(own.best->seconds(), r.best->seconds()),
+                                own.best->seconds(),
+                                memory_text(static_cast<double>(own.best->bytes)),
+                                named_layout(own.best->proposal.layout)));
+    if (spec::is_fp8(own.precision) && !spec::is_fp8(answer)) {
+      declined.push_back(declined_text(r, own));
+    }
+  }
+  texts.insert(texts.end(), declined.begin(), declined.end());
+  return lines("recipes", texts);
+}
+
 std::string textbook_section(const PlanReport& r) {
   std::vector<std::string> texts;
   for (const plan::TextbookStep& step : r.answer.textbook.steps) {
@@ -233,9 +266,10 @@ std::string fewer_section(const PlanReport& r) {
 
 std::string best_section(const PlanReport& r) {
   return layout_text(r.question, "answer", *r.best) + passed_over_section(r) +
-         batch_section(r.question) + expert_ranks_section(r.question, *r.best) +
-         warning_section(*r.best, nullptr) + time_section(*r.best) + memory_section(*r.best) +
-         textbook_section(r) + candidates("others", r.others, r.best->seconds()) + fewer_section(r);
+         precisions_section(r) + batch_section(r.question) +
+         expert_ranks_section(r.question, *r.best) + warning_section(*r.best, nullptr) +
+         time_section(*r.best) + memory_section(*r.best) + textbook_section(r) +
+         candidates("others", r.others, r.best->seconds()) + fewer_section(r);
 }
 
 std::string nothing_fits_section(const PlanReport& r) {

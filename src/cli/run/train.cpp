@@ -30,6 +30,14 @@
 namespace trireme::cli {
 namespace {
 
+// For tests of alarms: see train/numerics/drift_plant.h.
+train::DriftOptions planted_drift() {
+  const comm::Environment environment = process_environment();
+  const auto found = environment.find("TRIREME_PLANT_DRIFT");
+  return found == environment.end() ? train::DriftOptions{}
+                                    : train::drift_options_from(found->second);
+}
+
 void print_keys(bool as_json) {
   if (!as_json) {
     fmt::print("{}", config::help_text());
@@ -88,6 +96,7 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
       .program = {.version = build_info().version, .commit = build_info().commit},
       .environment = environment_words({}),
       .machines = {.configured = machine, .folders = machine_folders()},
+      .drift = planted_drift(),
       .process_start = obs::process_start_seconds()};
   const train::TrainSummary summary = train::train(config, run_mode(args), hooks, info);
   progress.finish();

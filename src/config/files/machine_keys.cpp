@@ -58,6 +58,12 @@ void list_processor(spec::Processor& p, KeyList& k) {
            "fraction of the peak that large matrix products reach");
   k.require();
   k.number("fp8_reach", p.fp8_reach, share, "the same for the fp8 peak");
+  k.number("fp8_fast", p.fp8_fast, positive,
+           "rate of fp8 products with fast sums, relative to fp8_reach");
+  k.number("fp8_split", p.fp8_split, positive, "the same with sums that are split along k");
+  k.number("fp8_block", p.fp8_block, positive,
+           "the same with scales of 128 values of a row and of 128 x 128 of a weight");
+  k.number("fp8_rows", p.fp8_rows, positive, "the same with scales of 128 values on both sides");
   k.number("fp4_reach", p.fp4_reach, share, "the same for the fp4 peak");
   k.number("gemm_ramp", p.gemm_ramp, {.low = 0, .high = 1e6},
            "steps of k that take as long as the start and end of a tile");

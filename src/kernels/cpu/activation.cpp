@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // y = silu(gate) up, silu(x) = x sigmoid(x);  y = gelu(x);  limits.
-#include "kernels/cpu/amax.h"
+#include "kernels/cpu/quantize/amax.h"
 #include "kernels/cpu/segment.h"
 #include "kernels/cpu/table_ops.h"
 #include "kernels/cpu/vector_math.h"

@@ -9,7 +9,7 @@
 
 #include <mutex>
 
-#include "kernels/cpu/codes.h"
+#include "kernels/cpu/quantize/operand.h"
 #include "kernels/cpu/segment.h"
 #include "kernels/cpu/small_product.h"
 #include "kernels/cpu/table_ops.h"

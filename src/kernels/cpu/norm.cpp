@@ -6,7 +6,7 @@
 // norm_rows_per_partial rows in fp32, one task each, and these partial sums in fp64 in their order.
 #include <cmath>
 
-#include "kernels/cpu/amax.h"
+#include "kernels/cpu/quantize/amax.h"
 #include "kernels/cpu/partials.h"
 #include "kernels/cpu/segment.h"
 #include "kernels/cpu/table_ops.h"

@@ -2,7 +2,6 @@
 #include "kernels/table.h"
 
 #include "kernels/cpu/table_ops.h"
-#include "kernels/reference/table_ops.h"
 
 namespace trireme::kernels {
 
@@ -60,11 +59,11 @@ const Kernels& cpu_kernels() {
       .grouped_backward_input = cpu::grouped_backward_input,
       .grouped_swiglu_backward = cpu::grouped_swiglu_backward,
       .grouped_backward_weight = cpu::grouped_backward_weight,
-      .amax = reference::amax,
-      .quantize = reference::quantize,
-      .weight_amax = reference::weight_amax,
-      .weight_quantize = reference::weight_quantize,
-      .transpose = reference::transpose,
+      .amax = cpu::amax,
+      .quantize = cpu::quantize,
+      .weight_amax = cpu::weight_amax,
+      .weight_quantize = cpu::weight_quantize,
+      .transpose = cpu::transpose,
   };
   return table;
 }

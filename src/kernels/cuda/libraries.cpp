@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "kernels/cuda/attention/attention_plans.h"
+#include "kernels/cuda/experts/grouped_codes.h"
 #include "kernels/cuda/experts/grouped_products.h"
 #include "kernels/cuda/gemm/gemm_plans.h"
 #include "kernels/cuda/gemm_fused/fused_products.h"
@@ -47,6 +48,11 @@ AttentionPlans& Libraries::attention_plans() {
 const FusedProducts& Libraries::fused_products() {
   if (!fused_products_) fused_products_ = std::make_unique<FusedProducts>(device_);
   return *fused_products_;
+}
+
+const GroupedCodes& Libraries::grouped_codes() {
+  if (!grouped_codes_) grouped_codes_ = std::make_unique<GroupedCodes>(device_);
+  return *grouped_codes_;
 }
 
 const GroupedProducts& Libraries::grouped_products() {

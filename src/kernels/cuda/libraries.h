@@ -14,6 +14,7 @@ namespace trireme::kernels::cuda {
 class AttentionPlans;
 class FusedProducts;
 class GemmPlans;
+class GroupedCodes;
 class GroupedProducts;
 
 // Throws DeviceError unless `status` is success. `what` describes the attempted action.
@@ -35,6 +36,7 @@ class Libraries final : public device::CudaDevice::KernelState {
   AttentionPlans& attention_plans();
   const FusedProducts& fused_products();
   const GroupedProducts& grouped_products();
+  const GroupedCodes& grouped_codes();
 
  private:
   device::CudaDevice& device_;
@@ -43,6 +45,7 @@ class Libraries final : public device::CudaDevice::KernelState {
   std::unique_ptr<AttentionPlans> attention_plans_;
   std::unique_ptr<FusedProducts> fused_products_;
   std::unique_ptr<GroupedProducts> grouped_products_;
+  std::unique_ptr<GroupedCodes> grouped_codes_;
 };
 
 }  // namespace trireme::kernels::cuda

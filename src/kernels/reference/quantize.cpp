@@ -108,6 +108,12 @@ void quantize_rows(const Job& job) {
   }
 }
 
+// The rows of x below `end`, if it is present.
+ConstTensor used_rows(const ConstTensor& x, const ConstTensor& end) {
+  if (!end) return x;
+  return x.slice_rows(0, read_index(end, 0));
+}
+
 QuantizeCounts* counts_of(const Tensor& t) { return reinterpret_cast<QuantizeCounts*>(t.data); }
 
 // Returns the index of an element's scale among those of all matrices.
@@ -123,28 +129,29 @@ int64_t scale_index(const Args& a, int64_t element) {
 }  // namespace
 
 void amax(Stream& stream, const AmaxArgs& args) {
-  run_on(stream, [args] { raise_by(args.amax, args.x); });
+  run_on(stream, [args] { raise_by(args.amax, used_rows(args.x, args.end)); });
 }
 
 void quantize(Stream& stream, const QuantizeArgs& args) {
   run_on(stream, [args] {
-    const int64_t rows = args.x.rows(), cols = args.x.cols();
+    const ConstTensor x = used_rows(args.x, args.end);
+    const int64_t rows = x.rows(), cols = x.cols();
     const float amax = args.amax ? floats(args.amax)[0] : 0.0F;
     if (args.counts) {
       uint32_t& bits = counts_of(args.counts)->amax_bits;
       if (args.amax && !args.is_delayed) {
         raise(bits, magnitude_bits(amax));
       } else {
-        raise(bits, amax_bits(args.x));
+        raise(bits, amax_bits(x));
       }
     }
     QuantizeCounts* counts = args.measures ? counts_of(args.counts) : nullptr;
     if (args.rows) {
-      quantize_rows({rows, cols, [&](int64_t r, int64_t c) { return float_at(args.x, r, c); },
-                     args.rows, args.rows_scale, args.shape, amax, counts});
+      quantize_rows({rows, cols, [&](int64_t r, int64_t c) { return float_at(x, r, c); }, args.rows,
+                     args.rows_scale, args.shape, amax, counts});
     }
     if (args.columns) {
-      quantize_rows({cols, rows, [&](int64_t r, int64_t c) { return float_at(args.x, c, r); },
+      quantize_rows({cols, rows, [&](int64_t r, int64_t c) { return float_at(x, c, r); },
                      args.columns, args.columns_scale, args.shape, amax,
                      args.rows ? nullptr : counts});
     }

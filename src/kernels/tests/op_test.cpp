@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/float16.h"
+#include "base/float8.h"
 #include "device/accelerator.h"
 #include "kernels/wide_sum.h"
 #include "spec/facts/backend.h"
@@ -32,6 +33,12 @@ void store(const Tensor& tensor, int64_t index, double value) {
       break;
     case DType::bf16:
       at<base::Bf16>(tensor, index) = base::Bf16(static_cast<float>(value));
+      break;
+    case DType::f8e4m3:
+      at<base::E4m3>(tensor, index) = base::E4m3(static_cast<float>(value));
+      break;
+    case DType::f8e5m2:
+      at<base::E5m2>(tensor, index) = base::E5m2(static_cast<float>(value));
       break;
     case DType::f16:
       at<base::F16>(tensor, index) = base::F16(static_cast<float>(value));
@@ -60,6 +67,23 @@ void expect_sums_near(const StepSums& found, const StepSums& reference) {
   EXPECT_NEAR(found.loss, reference.loss, 1e-5 * std::max(1.0, std::abs(reference.loss)));
   EXPECT_EQ(found.tokens, reference.tokens);
   expect_squares_near(found.squares, reference.squares, 0);
+}
+
+void expect_counts_near(const QuantizeCounts& found, const QuantizeCounts& reference) {
+  EXPECT_EQ(found.amax_bits, reference.amax_bits);
+  EXPECT_EQ(found.values, reference.values);
+  EXPECT_EQ(found.flushed, reference.flushed);
+  EXPECT_EQ(found.saturated, reference.saturated);
+  // Each term is computed as the reference does; a sum of n terms in fp64 loses n 2^-53.
+  const auto expect_sum = [](const char* name, double sum, double expected) {
+    if (!std::isfinite(expected)) {
+      EXPECT_FALSE(std::isfinite(sum)) << name;
+    } else {
+      EXPECT_NEAR(sum, expected, 1e-10 * expected) << name;
+    }
+  };
+  expect_sum("signal", found.signal, reference.signal);
+  expect_sum("noise", found.noise, reference.noise);
 }
 
 void expect_elements_near(const Make& make, const Operands::Factors& least, const Tensor& found,
@@ -213,6 +237,13 @@ Tensor Operands::updated(const Shape& shape, const Make& make) {
   return entry.tensor;
 }
 
+Tensor Operands::updated(const Shape& shape, const Make& make,
+                         const std::function<double(int64_t, int64_t)>& value) {
+  const Tensor t = input(shape, make, value);
+  entries_.back().role = Role::output;
+  return t;
+}
+
 Tensor Operands::scratch(const Shape& shape, DType dtype) {
   return add(Role::scratch, shape, {.dtype = dtype}).tensor;
 }
@@ -236,6 +267,14 @@ Tensor Operands::state(const StepState& value) {
   const Make make = {.dtype = DType::u8, .exact = true};
   Entry& entry = add(Role::output, {static_cast<int64_t>(sizeof value)}, make);
   std::memcpy(entry.tensor.data, &value, sizeof value);
+  return entry.tensor;
+}
+
+Tensor Operands::counts() {
+  Entry& entry =
+      add(Role::output, {static_cast<int64_t>(sizeof(QuantizeCounts))}, {.dtype = DType::u8});
+  entry.holds_counts = true;
+  at<QuantizeCounts>(entry.tensor, 0) = {};
   return entry.tensor;
 }
 
@@ -276,6 +315,9 @@ void Operands::expect_near(const Operands& reference, const Factors& min_factors
     } else if (found.holds_squares) {
       expect_squares_near(at<WideSum>(found.tensor, 0), at<WideSum>(expected.tensor, 0),
                           found.tolerance);
+    } else if (found.holds_counts) {
+      expect_counts_near(at<QuantizeCounts>(found.tensor, 0),
+                         at<QuantizeCounts>(expected.tensor, 0));
     } else if (found.make.exact) {
       EXPECT_TRUE(std::ranges::equal(found.bytes, expected.bytes))
           << "bits differ from the reference";
@@ -289,6 +331,11 @@ void Operands::expect_same_bits(const Operands& other) const {
   ASSERT_EQ(entries_.size(), other.entries_.size());
   for (size_t i = 0; i < entries_.size(); ++i) {
     if (entries_[i].role != Role::output) continue;
+    if (entries_[i].holds_counts) {
+      expect_counts_near(at<QuantizeCounts>(entries_[i].tensor, 0),
+                         at<QuantizeCounts>(other.entries_[i].tensor, 0));
+      continue;
+    }
     EXPECT_TRUE(std::ranges::equal(entries_[i].bytes, other.entries_[i].bytes))
         << "operand " << i << " " << entries_[i].tensor.shape.to_string();
   }

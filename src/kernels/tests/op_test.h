@@ -99,14 +99,19 @@ class Operands {
   Tensor integers(const std::vector<int32_t>& values);
   // Holds NaN when the op starts.
   Tensor result(const Shape& shape, const Make& make = {});
-  // Random, read and written.
+  // Random, or the values of the function of (row, column); read and written.
   Tensor updated(const Shape& shape, const Make& make = {});
+  Tensor updated(const Shape& shape, const Make& make,
+                 const std::function<double(int64_t, int64_t)>& value);
   // NaN, never compared.
   Tensor scratch(const Shape& shape, DType dtype);
   Tensor sums(const StepSums& value = {});
   // With a tolerance of 0 it must be the reference's sum exactly.
   Tensor squares(const WideSum& value = {}, double relative_tolerance = 0);
   Tensor state(const StepState& value);
+  // Zeros at first. Integers must be the reference's; signal and noise differ by the order of their
+  // sums.
+  Tensor counts();
 
   // Lets the reference compute inputs of the op under test (statistics of the forward).
   void prepare(const std::function<void(Stream&)>& queue_ops);
@@ -126,7 +131,7 @@ class Operands {
   struct Entry {
     Role role;
     Make make;
-    bool holds_sums = false, holds_squares = false;
+    bool holds_sums = false, holds_squares = false, holds_counts = false;
     double tolerance = 0;  // of squares
     Tensor tensor = {};
     std::span<std::byte> bytes = {};  // of the tensor with a margin at each end

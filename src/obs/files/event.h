@@ -30,6 +30,8 @@ enum class EventKind : uint8_t {
   alert,      // a rule of alerts.* became true; data: rule
   preempt,    // a stop was requested
   hardware,   // XID, ECC, throttling
+  numerics,   // 8-bit numbers: data: what ("alarm", "fallback", "return", "kept"), blocks,
+              // growth_bits
   end,        // the attempt ends; data: reason ("done", "stopped", "failed"), exit_code
   count
 };

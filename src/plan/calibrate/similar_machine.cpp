@@ -17,6 +17,10 @@ void take_unmeasured(const spec::Machine& like, spec::Machine& m) {
   to.fp4_flops = from.fp4_flops;
   to.fp8_reach = from.fp8_reach;
   to.fp4_reach = from.fp4_reach;
+  to.fp8_fast = from.fp8_fast;
+  to.fp8_split = from.fp8_split;
+  to.fp8_block = from.fp8_block;
+  to.fp8_rows = from.fp8_rows;
   to.host_bytes_per_second = from.host_bytes_per_second;
   to.reserved_bytes = from.reserved_bytes;
   to.flash2_factor = from.flash2_factor;
@@ -26,6 +30,10 @@ void take_unmeasured(const spec::Machine& like, spec::Machine& m) {
                           "processor.fp4_tflops",
                           "processor.fp8_reach",
                           "processor.fp4_reach",
+                          "processor.fp8_fast",
+                          "processor.fp8_split",
+                          "processor.fp8_block",
+                          "processor.fp8_rows",
                           "processor.host_gigabytes_per_second",
                           "processor.reserved_gigabytes",
                           "processor.flash2_factor",

@@ -107,6 +107,16 @@ TEST(FromHf, quantized_files_are_trained_in_16_bits) {
   EXPECT_TRUE(has(d.assumed[0], "quantized"));
 }
 
+TEST(FromHf, weights_in_float16_are_trained_in_bf16) {
+  Json json = llama();
+  json["torch_dtype"] = "float16";
+  const Described d = from_hf(json, "x", 4096);
+  ASSERT_EQ(d.assumed.size(), 1U);
+  EXPECT_TRUE(has(d.assumed[0], "--precision fp16"));
+  json["torch_dtype"] = "bfloat16";
+  EXPECT_TRUE(from_hf(json, "x", 4096).assumed.empty());
+}
+
 TEST(FromHf, unsupported_models_are_rejected) {
   const std::string kind = refusal({{"model_type", "deepseek_v3"}});
   EXPECT_TRUE(has(kind, "deepseek_v3") && has(kind, "mixtral") && has(kind, "qwen3")) << kind;

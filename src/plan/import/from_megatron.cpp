@@ -146,6 +146,34 @@ spec::Recompute read_recompute(MegatronFlags& flags, Notes& assumed) {
   return kind == "selective" ? spec::Recompute::selective : spec::Recompute::none;
 }
 
+// Megatron's default is delayed scaling.
+Precision read_fp8_recipe(MegatronFlags& flags, Notes& assumed) {
+  const std::string recipe =
+      flags.text("--fp8-recipe", {"delayed", "tensorwise", "blockwise", "mxfp8", "custom"});
+  if (recipe == "mxfp8") {
+    assumed.emplace_back("scales of 128 values instead of the 32 of --fp8-recipe mxfp8");
+  }
+  if (recipe == "custom") {
+    assumed.emplace_back("one scale a tensor instead of --fp8-recipe custom");
+  }
+  if (recipe == "blockwise" || recipe == "mxfp8") return Precision::fp8_block;
+  return recipe.empty() || recipe == "delayed" ? Precision::fp8_delayed : Precision::fp8;
+}
+
+// Reads the blocks that stay in bf16; each number is 1 by default.
+void read_bf16_blocks(MegatronFlags& flags, Layout& l) {
+  const bool has_blocks = flags.is_on("--first-last-layers-bf16");
+  const auto count = [&](const char* name) {
+    const auto given = flags.whole(name, 1 << 20, 0);
+    return has_blocks ? static_cast<int>(given.value_or(1)) : 0;
+  };
+  const int first = count("--num-layers-at-start-in-bf16");
+  const int last = count("--num-layers-at-end-in-bf16");
+  if (!spec::is_fp8(l.precision)) return;
+  l.bf16_first = first;
+  l.bf16_last = last;
+}
+
 Precision read_precision(MegatronFlags& flags, Notes& assumed) {
   const bool is_bf16 = flags.is_on("--bf16"), is_fp16 = flags.is_on("--fp16");
   const bool is_fp4 = !flags.text("--fp4-format").empty();
@@ -155,8 +183,9 @@ Precision read_precision(MegatronFlags& flags, Notes& assumed) {
   if (is_fp4 && is_fp8) flags.problem("--fp4-format", "contradicts --fp8-format");
   if (is_fp16) assumed.emplace_back("fp16 at the cost of bf16");
   if (is_fp4) return Precision::fp4;
-  if (is_fp8) return Precision::fp8;
-  if (!is_bf16 && !is_fp16) {
+  if (is_fp8) return read_fp8_recipe(flags, assumed);
+  if (is_fp16) return Precision::fp16;
+  if (!is_bf16) {
     assumed.emplace_back("fp32, because neither --bf16 nor --fp16 is given");
     return Precision::fp32;
   }
@@ -186,6 +215,8 @@ Stack read_stack(MegatronFlags& flags, const Layout& l, const FindStack& find, N
     }
   }
   if (flags.is_on("--grad-reduce-in-bf16")) stack.grad_bytes = stack.reduce_bytes = 2;
+  const bool gathers_codes = flags.is_on("--fp8-param-gather");
+  if (gathers_codes && spec::is_fp8(l.precision)) stack.gather_bytes = 1;
   const bool reduces = flags.is_on("--overlap-grad-reduce");
   (void)flags.is_on("--overlap-param-gather");
   const bool tensor = flags.is_on("--tp-comm-overlap");
@@ -283,6 +314,7 @@ Described from_megatron(std::string_view text, int64_t gpus, const FindStack& fi
   read_pipe(flags, layers, l, d.assumed);
   l.recompute = read_recompute(flags, d.assumed);
   l.precision = read_precision(flags, d.assumed);
+  read_bf16_blocks(flags, l);
   l.sequence_parallel = flags.is_on("--sequence-parallel");
   if (l.sequence_parallel && l.tp == 1) {
     l.sequence_parallel = false;

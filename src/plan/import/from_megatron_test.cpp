@@ -186,6 +186,35 @@ TEST(FromMegatron, experts_are_read) {
   EXPECT_GT(seconds_of(d, "h100"), 0.1);
 }
 
+TEST(FromMegatron, flags_of_fp8_are_a_recipe) {
+  const std::string small =
+      "--num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 256 "
+      "--micro-batch-size 2 --vocab-size 32000 --bf16 --use-distributed-optimizer "
+      "--fp8-format hybrid ";
+  const auto run = [&](const std::string& more) { return megatron_run(small + more, 8); };
+  EXPECT_EQ(run("--fp8-amax-history-len 16").layout->precision, Precision::fp8_delayed);
+  EXPECT_EQ(run("--fp8-recipe delayed").layout->precision, Precision::fp8_delayed);
+  EXPECT_EQ(run("--fp8-recipe tensorwise").layout->precision, Precision::fp8);
+  EXPECT_EQ(run("--fp8-recipe blockwise").layout->precision, Precision::fp8_block);
+  EXPECT_EQ(run("--fp8-recipe mxfp8").layout->precision, Precision::fp8_block);
+  EXPECT_TRUE(run("--fp8-recipe mxfp8").ignored.empty());
+  EXPECT_TRUE(has(megatron_refusal(small + "--fp8-recipe rows", 8),
+                  "--fp8-recipe: found rows, expected one of delayed, tensorwise, blockwise"));
+  // Numbers of blocks count only with the flag that switches them on.
+  EXPECT_EQ(run("--num-layers-at-start-in-bf16 2").layout->bf16_first, 0);
+  EXPECT_EQ(run("--first-last-layers-bf16").layout->bf16_first, 1);
+  const Described d =
+      run("--first-last-layers-bf16 --num-layers-at-start-in-bf16 0 --num-layers-at-end-in-bf16 3");
+  EXPECT_EQ(d.layout->bf16_first, 0);
+  EXPECT_EQ(d.layout->bf16_last, 3);
+  EXPECT_TRUE(d.ignored.empty());
+  EXPECT_EQ(run("--fp8-param-gather").stack.gather_bytes, 1);
+  EXPECT_EQ(run("").stack.gather_bytes, 2);
+  for (const char* recipe : {"delayed", "tensorwise", "blockwise"}) {
+    EXPECT_GT(seconds_of(run(std::string("--fp8-recipe ") + recipe), "h100"), 0) << recipe;
+  }
+}
+
 TEST(FromMegatron, sharding_recompute_and_precision_have_their_flags) {
   const std::string small =
       "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 256 "
@@ -202,8 +231,7 @@ TEST(FromMegatron, sharding_recompute_and_precision_have_their_flags) {
   EXPECT_EQ(
       layout("--use-custom-fsdp --data-parallel-sharding-strategy=optim_grads_params").zero_stage,
       3);
-  EXPECT_EQ(layout("--bf16 --fp8-format hybrid --fp8-amax-history-len 16").precision,
-            Precision::fp8);
+  EXPECT_EQ(layout("--fp16").precision, Precision::fp16);
   EXPECT_EQ(layout("--recompute-granularity full --recompute-method uniform").recompute,
             spec::Recompute::full);
   EXPECT_EQ(layout("--recompute-granularity selective").recompute, spec::Recompute::selective);

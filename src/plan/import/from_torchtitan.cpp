@@ -153,15 +153,27 @@ Precision read_precision(TitanKeys& keys, Stack& stack, Notes& assumed) {
     assumed.emplace_back("master weights in fp32, although training.dtype is bfloat16");
   }
   bool is_fp8 = keys.boolean("float8.enable_float8_linear", false);  // in older files
+  bool is_mx = false;
   for (const std::string& name : keys.texts("model.converters")) {
-    if (name.find("float8") != std::string::npos || name.ends_with("mx")) {
+    if (name.find("float8") != std::string::npos) {
       is_fp8 = true;
+    } else if (name.ends_with("mx")) {
+      is_mx = true;
     } else {
       assumed.push_back(fmt::format("no effect of the converter {}", name));
     }
   }
+  if (is_mx) {
+    assumed.emplace_back("scales of 128 values instead of the 32 of the converter mx");
+    return Precision::fp8_block;
+  }
   if (is_fp8) {
     if (keys.boolean("float8.enable_fsdp_float8_all_gather", false)) stack.gather_bytes = 1;
+    const std::string recipe = keys.text("float8.recipe_name", "tensorwise");
+    if (recipe != "tensorwise" && !recipe.empty()) {
+      assumed.push_back(
+          fmt::format("one scale a tensor instead of float8.recipe_name = {}", recipe));
+    }
     return Precision::fp8;
   }
   return is_fp32 ? Precision::fp32 : Precision::bf16;

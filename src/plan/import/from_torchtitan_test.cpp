@@ -191,6 +191,19 @@ enable_float8_linear = true
   EXPECT_EQ(d.stack.name, "torchtitan");
 }
 
+TEST(FromTorchtitan, converters_are_recipes) {
+  const auto run = [](const std::string& converter, const std::string& more) {
+    return described("[model]\nflavor = \"8B\"\nconverters = [\"" + converter + "\"]\n" + more +
+                         "[parallelism]\ndata_parallel_shard_degree = 8\n",
+                     8);
+  };
+  EXPECT_EQ(run("float8", "").layout->precision, Precision::fp8);
+  EXPECT_EQ(run("quantize.linear.mx", "").layout->precision, Precision::fp8_block);
+  const Described rows = run("float8", "[float8]\nrecipe_name = \"rowwise\"\n");
+  EXPECT_EQ(rows.layout->precision, Precision::fp8);
+  EXPECT_TRUE(notes(rows, "float8.recipe_name = rowwise"));
+}
+
 TEST(FromTorchtitan, replicas_without_shards_have_no_zero) {
   const Described d = described(
       "[model]\nflavor = \"8B\"\n[parallelism]\ndata_parallel_replicate_degree = 8\n"

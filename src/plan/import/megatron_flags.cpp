@@ -31,61 +31,34 @@ std::string shell_hint(const std::string& text) {
              : "; write the value, because the shell's variables are unknown";
 }
 
-constexpr std::array<std::string_view, 55> harmless_prefixes = {"--lr",
-                                                                "--min-lr",
-                                                                "--adam-",
-                                                                "--sgd-",
-                                                                "--weight-decay",
-                                                                "--start-weight-decay",
-                                                                "--end-weight",
-                                                                "--clip-grad",
-                                                                "--seed",
-                                                                "--init-method-",
-                                                                "--train-",
-                                                                "--eval-",
-                                                                "--valid-",
-                                                                "--test-",
-                                                                "--save",
-                                                                "--load",
-                                                                "--log-",
-                                                                "--no-log-",
-                                                                "--tensorboard-",
-                                                                "--wandb-",
-                                                                "--data-path",
-                                                                "--data-cache-path",
-                                                                "--data-args-",
-                                                                "--split",
-                                                                "--vocab-file",
-                                                                "--merge-file",
-                                                                "--vocab-extra",
-                                                                "--tokenizer-model",
-                                                                "--tiktoken-",
-                                                                "--num-workers",
-                                                                "--dataloader-",
-                                                                "--exit-",
-                                                                "--ckpt-",
-                                                                "--dist-ckpt-",
-                                                                "--no-load-",
-                                                                "--no-save-",
-                                                                "--use-dist-",
-                                                                "--use-checkpoint-",
-                                                                "--override-opt",
-                                                                "--distributed-",
-                                                                "--timing-",
-                                                                "--profile",
-                                                                "--master-",
-                                                                "--node-rank",
-                                                                "--rdzv-",
-                                                                "--local-rank",
-                                                                "--one-logger-",
-                                                                "--reset-",
-                                                                "--loss-scale",
-                                                                "--fp8-amax-",
-                                                                "--fp8-margin",
-                                                                "--fp8-interval",
-                                                                "--fp8-recipe",
-                                                                "--decoupled-",
-                                                                "--rotary-percent"};
+constexpr std::array<std::string_view, 54> harmless_prefixes = {
+    "--lr",           "--min-lr",
+    "--adam-",        "--sgd-",
+    "--weight-decay", "--start-weight-decay",
+    "--end-weight",   "--clip-grad",
+    "--seed",         "--init-method-",
+    "--train-",       "--eval-",
+    "--valid-",       "--test-",
+    "--save",         "--load",
+    "--log-",         "--no-log-",
+    "--tensorboard-", "--wandb-",
+    "--data-path",    "--data-cache-path",
+    "--data-args-",   "--split",
+    "--vocab-file",   "--merge-file",
+    "--vocab-extra",  "--tokenizer-model",
+    "--tiktoken-",    "--num-workers",
+    "--dataloader-",  "--exit-",
+    "--ckpt-",        "--dist-ckpt-",
+    "--no-load-",     "--no-save-",
+    "--use-dist-",    "--use-checkpoint-",
+    "--override-opt", "--distributed-",
+    "--timing-",      "--profile",
+    "--master-",      "--node-rank",
+    "--rdzv-",        "--local-rank",
+    "--one-logger-",  "--reset-",
+    "--loss-scale",   "--fp8-amax-",
+    "--fp8-margin",   "--fp8-interval",
+    "--decoupled-",   "--rotary-percent"};
 
 constexpr std::array<std::string_view, 44> harmless_flags = {
     "--use-mcore-models",
@@ -186,12 +159,12 @@ const std::string* MegatronFlags::value(std::string_view name) {
   return &values.front();
 }
 
-std::optional<int64_t> MegatronFlags::whole(std::string_view name, int64_t max) {
+std::optional<int64_t> MegatronFlags::whole(std::string_view name, int64_t max, int64_t min) {
   const std::string* text = value(name);
   if (text == nullptr) return {};
   const auto number = number_in<int64_t>(*text);
-  if (!number || *number < 1 || *number > max) {
-    problem(name, fmt::format("found {}, expected a whole number from 1 to {}{}", *text, max,
+  if (!number || *number < min || *number > max) {
+    problem(name, fmt::format("found {}, expected a whole number from {} to {}{}", *text, min, max,
                               shell_hint(*text)));
     return {};
   }

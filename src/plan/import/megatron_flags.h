@@ -23,8 +23,9 @@ class MegatronFlags {
   bool was_given(std::string_view name);
   // For a flag that takes no value.
   bool is_on(std::string_view name);
-  // Return an integer from 1 to `max`.
-  std::optional<int64_t> whole(std::string_view name, int64_t max = int64_t{1} << 30);
+  // Return an integer from `min`, or 1, to `max`.
+  std::optional<int64_t> whole(std::string_view name, int64_t max = int64_t{1} << 30,
+                               int64_t min = 1);
   int64_t required(std::string_view name, int64_t max = int64_t{1} << 30);
   int degree(std::string_view name);  // 1 if not given
   std::optional<double> number(std::string_view name);

@@ -24,15 +24,6 @@ using spec::Pool;
 // A pass is one micro-batch on one stage. Longer schedules take too long to lay out completely.
 constexpr int64_t max_placed_passes = int64_t{1} << 11;
 
-// Returns the index of the first block with, or without, experts.
-int layer_of_block(const spec::ModelSpec& model, bool has_moe) {
-  for (size_t i = 1; i + 1 < model.layers.size(); ++i) {
-    const auto& block = std::get<spec::BlockSpec>(model.layers[i]);
-    if (block.moe.has_value() == has_moe) return static_cast<int>(i);
-  }
-  return 1;
-}
-
 spec::Plan plan_of(const Job& job, const Layout& l) {
   const spec::Workload work = workload_of(job);
   return spec::unscheduled_plan(job.model, work, filled(job, l), job.backend);
@@ -40,23 +31,23 @@ spec::Plan plan_of(const Job& job, const Layout& l) {
 
 // Returns the bytes of a pool's largest live set. `inner` is the size of the slot (input or output
 // gradient) that a layer has in this pool unless another stage produces it.
-int64_t largest_set(const LiveSets& sets, int64_t block, int64_t dense, int64_t head,
+int64_t largest_set(const LiveSets& sets, int64_t block, int64_t other, int64_t head,
                     int64_t inner) {
   int64_t largest = 0;
   for (const LiveLayers& set : sets) {
     largest = std::max(
-        largest, set.blocks * block + set.dense * dense + set.heads * head + set.inner * inner);
+        largest, set.blocks * block + set.other * other + set.heads * head + set.inner * inner);
   }
   return largest;
 }
 
 void add_stash(const LayerCosts& costs, const RankLives& rank, MemoryTable& sum) {
   const LayerStash& block = stash_of(costs.block, rank);
-  const LayerStash& dense = stash_of(costs.dense_block, rank);
+  const LayerStash& other = stash_of(costs.other_block, rank);
   const LayerStash& head = stash_of(costs.head, rank);
   const auto pool = [&](Pool p, const LiveSets& sets, int64_t inner) {
     const size_t at = spec::index_of(p);
-    return largest_set(sets, block.frame_bytes[at], dense.frame_bytes[at], head.frame_bytes[at],
+    return largest_set(sets, block.frame_bytes[at], other.frame_bytes[at], head.frame_bytes[at],
                        inner);
   };
   const int64_t x = block.frame_bytes[spec::index_of(Pool::inputs)];
@@ -67,7 +58,7 @@ void add_stash(const LayerCosts& costs, const RankLives& rank, MemoryTable& sum)
   sum.stash_f_to_w = pool(Pool::f_to_w, rank.f_to_w, 0);
   // Pools that serve one layer at a time are as large as the largest layer needs.
   const auto one_layer = [&](int64_t LayerStash::*need) {
-    return std::max({rank.blocks > 0 ? block.*need : 0, rank.dense > 0 ? dense.*need : 0,
+    return std::max({rank.blocks > 0 ? block.*need : 0, rank.other > 0 ? other.*need : 0,
                      rank.has_embedding ? stash_of(costs.embedding, rank).*need : 0,
                      rank.has_head ? head.*need : 0});
   };
@@ -78,8 +69,9 @@ void add_stash(const LayerCosts& costs, const RankLives& rank, MemoryTable& sum)
   } else {
     sum.stash_b_to_w = pool(Pool::b_to_w, rank.b_to_w, dy);
   }
-  sum.stash_recompute = one_layer(&LayerStash::recompute_forward);
-  if (rank.runs_pairs) sum.stash_recompute += one_layer(&LayerStash::recompute_backward);
+  const int64_t forward = one_layer(&LayerStash::recompute_forward);
+  const int64_t backward = one_layer(&LayerStash::recompute_backward);
+  sum.stash_recompute = rank.runs_pairs ? forward + backward : std::max(forward, backward);
 }
 
 }  // namespace
@@ -87,8 +79,9 @@ void add_stash(const LayerCosts& costs, const RankLives& rank, MemoryTable& sum)
 bool is_engine_layout(const Job& job, const Layout& l) {
   const auto& block = spec::typical_block(job.model);
   const bool has_rows = !has_experts(job) || l.tp == 1 || l.sequence_parallel;
-  return has_rows && block.kv_heads % l.tp == 0 &&
-         (l.precision == Precision::fp32 || l.precision == Precision::bf16);
+  // Memory of more than two kinds of blocks is not counted exactly (block_kinds.h).
+  const bool has_two_kinds = !spec::is_fp8(l.precision) || dense_block(job.model) == nullptr;
+  return has_rows && block.kv_heads % l.tp == 0 && l.precision != Precision::fp4 && has_two_kinds;
 }
 
 void add_engine_buffers(const Job& job, const Layout& l, LayerCosts& costs) {
@@ -105,7 +98,7 @@ const MemoryTable& EngineMemory::state_of(const Layout& l, const LayerCosts& cos
   const bool is_one_stage = l.pp * l.chunks == 1;
   const bool has_several = micro_batches(job_, l) > 1;
   const bool is_routed = has_experts(job_);  // the last fields matter to experts only
-  const std::array<int64_t, 22> fields{
+  const std::array<int64_t, 23> fields{
       l.tp,
       l.cp,
       l.dp_replicate,
@@ -127,8 +120,9 @@ const MemoryTable& EngineMemory::state_of(const Layout& l, const LayerCosts& cos
       is_routed ? l.ep : 1,
       is_routed ? l.etp : 1,
       is_routed ? 2 * l.micro_batch + (l.sequence_parallel ? 1 : 0) : 0,
-      is_routed ? std::bit_cast<int64_t>(l.row_budget) : 0};
-  const auto [found, is_new] = states_.try_emplace({fields, rank.is_dense});
+      is_routed ? std::bit_cast<int64_t>(l.row_budget) : 0,
+      costs.block.has_float8 ? 1 : 0};
+  const auto [found, is_new] = states_.try_emplace({fields, rank.is_other});
   MemoryTable& sum = found->second;
   if (!is_new) return sum;
   const spec::Plan plan = plan_of(job_, l);
@@ -141,26 +135,35 @@ const MemoryTable& EngineMemory::state_of(const Layout& l, const LayerCosts& cos
     }
   };
   sum.optim = bytes_of(spec::step_memory(plan));
-  const auto add_blocks = [&](int64_t count, bool has_moe, const LayerCost& cost) {
+  int64_t float8_blocks = 0;
+  const BlockKinds kinds = block_kinds(job_, stack_, l);
+  const auto add_blocks = [&](int64_t count, const BlockKind& kind, const LayerCost& cost) {
     if (count == 0) return;
     MemoryTable block;
-    add_state(layer_of_block(job_.model, has_moe), cost, block);
+    add_state(kind.layer, cost, block);
     sum.params += count * block.params;
     sum.grads += count * block.grads;
     sum.optim += count * block.optim;
+    if (cost.has_float8) float8_blocks += count;
   };
-  add_blocks(rank.blocks, has_experts(job_), costs.block);
-  add_blocks(rank.dense, false, costs.dense_block);
+  add_blocks(rank.blocks, kinds.main, costs.block);
+  add_blocks(rank.other, kinds.other, costs.other_block);
+  sum.optim += base::bytes_of(spec::numerics_spec(float8_blocks));
   if (rank.has_embedding) add_state(0, costs.embedding, sum);
   if (rank.has_head) {
     add_state(static_cast<int>(job_.model.layers.size()) - 1, costs.head, sum);
     sum.grads += base::bytes_of({{costs.head.tied_elements}, plan.recipe.grad});
   }
-  if (rank.blocks + rank.dense > 0) {
+  if (rank.blocks + rank.other > 0) {
     sum.params += base::bytes_of(rope_table_spec(job_.model, job_.seq_len));
   }
   const bool reads_first = costs.head.tied_elements > 0 && is_one_stage;
-  sum.comm = bytes_of(spec::data_buffers(plan, buckets_of(costs, rank, l), reads_first)) +
+  const std::vector<spec::BucketLayout> buckets = buckets_of(costs, rank, l);
+  for (const base::TensorSpec& scales : spec::weight_scale_specs(buckets)) {
+    sum.params += base::bytes_of(scales);
+    sum.optim += base::bytes_of(scales);
+  }
+  sum.comm = bytes_of(spec::data_buffers(plan, buckets, reads_first)) +
              base::bytes_of(spec::expert_buffer(job_.model, plan));
   return sum;
 }
@@ -180,7 +183,7 @@ MemoryTable EngineMemory::memory_of(const Layout& l, const LayerCosts& costs, co
     return std::max(block.scratch_bytes, is_muon ? block.muon_bytes + momentum : 0);
   };
   sum.scratch =
-      std::max({scratch_of(rank.blocks, costs.block), scratch_of(rank.dense, costs.dense_block),
+      std::max({scratch_of(rank.blocks, costs.block), scratch_of(rank.other, costs.other_block),
                 rank.has_embedding ? costs.embedding.scratch_bytes : 0,
                 rank.has_head ? costs.head.scratch_bytes : 0}) +
       base::bytes_of(stream_workspace_spec(job_.backend));

@@ -19,7 +19,7 @@
 
 namespace trireme::plan {
 
-// Returns whether the engine has all parts of the layout: fp32 or bf16, key and value heads that
+// Returns whether the engine has all parts of the layout: its recipe, key and value heads that
 // divide by tp, and with experts sequence parallelism along tp. It does not check which ZeRO stages
 // a schedule runs with.
 bool is_engine_layout(const Job&, const Layout&);
@@ -43,7 +43,7 @@ class EngineMemory {
  private:
   // The fields of a layout, and the layers of a rank, on which training state and the buffers of
   // its collectives depend.
-  using StateKey = std::pair<std::array<int64_t, 22>, std::vector<bool>>;
+  using StateKey = std::pair<std::array<int64_t, 23>, std::vector<bool>>;
 
   const spec::MemoryTable& state_of(const Layout&, const LayerCosts&, const RankLives&);
   int64_t gaps_of(const Layout&, const LayerCosts&, const StageBlocks&, const RankLives&);

@@ -36,7 +36,7 @@ Layout with_types(Dice& dice, Layout l) {
   const base::DType f32 = base::DType::f32, bf16 = base::DType::bf16;
   l.grad_dtype = dice.of<base::DType>({f32, bf16});
   l.reduce_dtype = dice.of<base::DType>({f32, bf16});
-  if (l.precision == Precision::bf16) {
+  if (l.precision == Precision::bf16 || spec::is_fp8(l.precision)) {
     l.master_dtype = dice.of<base::DType>({f32, base::DType::u16});
   }
   return l;
@@ -48,10 +48,16 @@ spec::Backend any_backend(Dice& dice) {
 }
 
 // Returns a random layout with more values of pp and chunks than any_layout() has.
-Layout any_pipeline(Dice& dice, const Job& job) {
+Layout any_pipeline(Dice& dice, const Job& job,
+                    const std::vector<Precision>& precisions = {Precision::fp32, Precision::bf16}) {
   while (true) {
     Layout l = any_layout(dice);
-    l.precision = dice.of<Precision>({Precision::fp32, Precision::bf16});
+    l.precision = dice.of(precisions);
+    if (spec::is_fp8(l.precision)) {
+      l.bf16_first = dice.of<int>({0, 0, 1, 3});
+      l.bf16_last = dice.of<int>({0, 0, 1, 2});
+      if (dice.below(3) == 0) l.bf16_blocks = {2, 5, 6};
+    }
     l.pp = dice.of<int>({1, 2, 3, 4, 6, 8, 12, 16, 24});
     l.schedule = Kind::one_f_one_b;
     if (l.pp > 1) l.schedule = any_schedule(dice);
@@ -91,6 +97,27 @@ TEST(EngineMemory, is_exact_for_every_layout_that_the_engine_runs) {
   }
 }
 
+// Blocks with codes of 8 bits have other slots, buckets and scratch than those that stay in bf16.
+TEST(EngineMemory, is_exact_for_recipes_of_fp8_and_fp16) {
+  constexpr uint64_t seed = 17;
+  SCOPED_TRACE(seed);
+  Dice dice(seed);
+  const std::vector<Precision> precisions = {Precision::fp8, Precision::fp8, Precision::fp8_block,
+                                             Precision::fp8_block, Precision::fp16};
+  for (const char* name : {"gpt2-124m", "gpt2-1.5b", "llama-1b", "llama-8b", "llama3-70b"}) {
+    for (const int64_t batch : {8, 64}) {
+      for (int i = 0; i < 25; ++i) {
+        Job job = job_of(name, batch, dice.of<int64_t>({1024, 4096}));
+        job.backend = any_backend(dice);
+        expect_exact(job, with_types(dice, any_pipeline(dice, job, precisions)));
+      }
+    }
+  }
+  // All blocks in bf16, but with buckets of matrices apart.
+  Layout l = layout_from_text("fp8-block bf16-first=16", 1);
+  expect_exact(job_of("llama-1b", 8, 1024), l);
+}
+
 // With one micro-batch per rank, gradients are stored where activations were.
 TEST(EngineMemory, is_exact_for_gradients_in_the_stash) {
   constexpr uint64_t seed = 8;
@@ -103,7 +130,8 @@ TEST(EngineMemory, is_exact_for_gradients_in_the_stash) {
       spec::set_data_ranks(l, ranks, ranks > 1 ? dice.of<int>({0, 1, 2}) : 0);
       l.recompute = static_cast<spec::Recompute>(dice.below(3));
       l.micro_batch = dice.of<int64_t>({1, 4});
-      l.precision = dice.of<Precision>({Precision::fp32, Precision::bf16});
+      l.precision = dice.of<Precision>(
+          {Precision::fp32, Precision::bf16, Precision::fp8, Precision::fp8_block});
       Job job = job_of(name, l.micro_batch * l.data_ranks(), 1024);
       job.backend = any_backend(dice);
       expect_exact(job, with_types(dice, l));

@@ -41,7 +41,7 @@ struct LiveCounter {
   void add(const LiveLayers& stage, int64_t sign) {
     now.blocks += sign * stage.blocks;
     now.heads += sign * stage.heads;
-    now.dense += sign * stage.dense;
+    now.other += sign * stage.other;
     now.inner += sign * stage.inner;
   }
 };
@@ -122,15 +122,15 @@ void RankWalk::add_stages(const StageBlocks& cut) {
   lowest_ = numbers.front();
   for (const int number : numbers) {
     const auto blocks = static_cast<int64_t>(cut.of(number));
-    const auto dense = static_cast<int64_t>(cut.dense_of(number));
+    const auto other = static_cast<int64_t>(cut.other_of(number));
     const bool is_first = number == 0, is_last = number == last_;
     const int64_t layers = blocks + (is_first ? 1 : 0) + (is_last ? 1 : 0);
-    at(number) = {true, {blocks - dense, is_last ? 1 : 0, dense, layers - 1}};
-    own_.blocks += blocks - dense;
-    own_.dense += dense;
-    for (int64_t i = 0; i < blocks && !cut.is_dense.empty(); ++i) {
-      own_.is_dense.push_back(
-          cut.is_dense[static_cast<size_t>(cut.before(number)) + static_cast<size_t>(i)]);
+    at(number) = {true, {blocks - other, is_last ? 1 : 0, other, layers - 1}};
+    own_.blocks += blocks - other;
+    own_.other += other;
+    for (int64_t i = 0; i < blocks && !cut.is_other.empty(); ++i) {
+      own_.is_other.push_back(
+          cut.is_other[static_cast<size_t>(cut.before(number)) + static_cast<size_t>(i)]);
     }
     own_.has_embedding = own_.has_embedding || is_first;
     own_.has_head = own_.has_head || is_last;
@@ -184,7 +184,7 @@ bool covers(const LiveSets& all, const LiveSets& others) {
 // Returns whether `a` needs at least as much memory as `b` for any sizes of layers. Buffers that
 // layers of two kinds use in turns depend on their order.
 bool covers(const RankLives& a, const RankLives& b) {
-  return b.is_dense.empty() && !b.has_embedding && !b.has_head && a.blocks >= b.blocks &&
+  return b.is_other.empty() && !b.has_embedding && !b.has_head && a.blocks >= b.blocks &&
          a.stage_layers >= b.stage_layers && a.channels >= b.channels && a.inputs >= b.inputs &&
          a.gradients >= b.gradients && covers(a.f_to_b, b.f_to_b) && covers(a.f_to_w, b.f_to_w) &&
          covers(a.b_to_w, b.b_to_w);
@@ -212,7 +212,7 @@ PipeLives lives_of(const schedule::Schedule& schedule, const StageBlocks& cut, c
   PipeLives all;
   const schedule::Lane& lane = schedule.lanes.front();
   all.splits_ends = lane.front() != lane.back();
-  for (const int rank : counted_ranks(l, cut.is_dense.empty())) {
+  for (const int rank : counted_ranks(l, cut.is_other.empty())) {
     RankLives own = RankWalk(schedule, cut, rank).take();
     all.ends_ahead = std::max(all.ends_ahead, own.ends_ahead);
     if (std::ranges::any_of(all.ranks,
@@ -230,7 +230,7 @@ void repeat(PipeLives& lives, int64_t times) {
   for (RankLives& rank : lives.ranks) {
     for (LiveSets* sets : {&rank.f_to_b, &rank.f_to_w}) {
       for (LiveLayers& set : *sets) {
-        set = {set.blocks * times, set.heads * times, set.dense * times, set.inner * times};
+        set = {set.blocks * times, set.heads * times, set.other * times, set.inner * times};
       }
     }
     rank.inputs *= times;
@@ -260,8 +260,8 @@ const PipeLives& PipeLivesTable::find(const Layout& l, int64_t micro_batches,
                                       const StageBlocks& cut) {
   const bool is_gpipe = l.schedule == Kind::gpipe && l.pp > 1;
   const int64_t settled = is_gpipe ? micro_batches : settled_micro_batches(l, micro_batches);
-  const std::tuple key(Shape{settled, l.pp, l.chunks, l.schedule}, cut.first, cut.later,
-                       cut.starts);
+  const Key key(Shape{settled, l.pp, l.chunks, l.schedule}, cut.first, cut.later, cut.starts,
+                cut.is_other);
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
   PipeLives lives = lives_of(written(l, is_gpipe ? 1 : settled), cut, l);

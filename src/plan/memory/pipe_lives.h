@@ -20,13 +20,12 @@ namespace trireme::plan {
 // Layers that are live at one time, counted once for each micro-batch.
 struct LiveLayers {
   int64_t blocks = 0, heads = 0;
-  int64_t dense = 0;  // blocks without experts of a model with experts; `blocks` has the others
+  int64_t other = 0;  // blocks of the second kind (block_kinds.h); `blocks` has the first
   int64_t inner = 0;  // layers that are not the first of their stage
   bool operator==(const LiveLayers&) const = default;
 
-  bool covers(const LiveLayers& other) const {
-    return blocks >= other.blocks && heads >= other.heads && dense >= other.dense &&
-           inner >= other.inner;
+  bool covers(const LiveLayers& set) const {
+    return blocks >= set.blocks && heads >= set.heads && other >= set.other && inner >= set.inner;
   }
 };
 // Sets of which none covers another; which one is the largest depends on the sizes of layers.
@@ -34,9 +33,9 @@ using LiveSets = std::vector<LiveLayers>;
 
 struct RankLives {
   int rank = 0;
-  // Layers of the rank; `dense`: as in LiveLayers.
-  int64_t blocks = 0, dense = 0;
-  std::vector<bool> is_dense;  // by block, in order; empty: all blocks are equal
+  // Layers of the rank; `other`: as in LiveLayers.
+  int64_t blocks = 0, other = 0;
+  std::vector<bool> is_other;  // by block, in order; empty: all blocks are equal
   bool has_embedding = false, has_head = false;
   int64_t stage_layers = 0;  // of its largest stage
   int64_t channels = 0;      // to other ranks
@@ -74,7 +73,9 @@ class PipeLivesTable {
  private:
   using Shape = std::tuple<int64_t, int, int, Kind>;  // micro-batches, pp, chunks
 
-  std::map<std::tuple<Shape, double, double, std::vector<double>>, PipeLives> known_;
+  // By shape and cut.
+  using Key = std::tuple<Shape, double, double, std::vector<double>, std::vector<bool>>;
+  std::map<Key, PipeLives> known_;
   // The last generated schedule: layouts that differ only in their cut follow each other.
   Shape shape_{};
   std::optional<schedule::Schedule> schedule_;

@@ -16,9 +16,9 @@ using spec::Pool;
 template <typename Visit>
 void for_each_layer(const LayerCosts& costs, const RankLives& rank, Visit visit) {
   if (rank.has_embedding) visit(costs.embedding);
-  for (int64_t i = 0; i < rank.blocks + rank.dense; ++i) {
-    const bool is_dense = !rank.is_dense.empty() && rank.is_dense[static_cast<size_t>(i)];
-    visit(is_dense ? costs.dense_block : costs.block);
+  for (int64_t i = 0; i < rank.blocks + rank.other; ++i) {
+    const bool is_other = !rank.is_other.empty() && rank.is_other[static_cast<size_t>(i)];
+    visit(is_other ? costs.other_block : costs.block);
   }
   if (rank.has_head) visit(costs.head);
 }
@@ -26,24 +26,18 @@ void for_each_layer(const LayerCosts& costs, const RankLives& rank, Visit visit)
 }  // namespace
 
 int64_t dense_elements(const LayerCost& cost, const Layout& l) {
-  return spec::padded_elements(cost.elements, int64_t{l.data_ranks()} * l.cp);
+  return spec::padded_elements(cost.buckets.front().elements, int64_t{l.data_ranks()} * l.cp);
 }
 
 std::vector<spec::BucketLayout> buckets_of(const LayerCost& cost, const Layout& l) {
-  const base::DType storage =
-      l.precision == spec::Precision::fp32 ? base::DType::f32 : base::DType::bf16;
-  std::vector<spec::BucketLayout> buckets(1);
-  buckets.front().storage = storage;
-  buckets.front().elements = dense_elements(cost, l);
-  buckets.front().matrices = cost.matrix_elements;
-  if (cost.expert_elements > 0) {
-    const spec::ExpertSizes sizes = spec::expert_sizes(l).value();
-    spec::BucketLayout experts;
-    experts.view = spec::ParamView::expert;
-    experts.storage = storage;
-    experts.elements =
-        spec::padded_elements(cost.expert_elements, int64_t{sizes.edp} * sizes.ezero);
-    buckets.push_back(experts);
+  std::vector<spec::BucketLayout> buckets = cost.buckets;
+  for (spec::BucketLayout& bucket : buckets) {
+    int64_t ranks = int64_t{l.data_ranks()} * l.cp;
+    if (bucket.view == spec::ParamView::expert) {
+      const spec::ExpertSizes sizes = spec::expert_sizes(l).value();
+      ranks = int64_t{sizes.edp} * sizes.ezero;
+    }
+    bucket.elements = spec::padded_elements(bucket.elements, ranks);
   }
   return buckets;
 }
@@ -60,18 +54,18 @@ std::vector<spec::BucketLayout> buckets_of(const LayerCosts& costs, const RankLi
 spec::StageStash frames_of(const LayerCosts& costs, const RankLives& rank, const StageBlocks& cut,
                            int number) {
   const LayerStash& block = stash_of(costs.block, rank);
-  const LayerStash& dense_block = stash_of(costs.dense_block, rank);
+  const LayerStash& other_block = stash_of(costs.other_block, rank);
   const LayerStash& head = stash_of(costs.head, rank);
-  const auto dense = static_cast<int64_t>(cut.dense_of(number));
-  const int64_t blocks = static_cast<int64_t>(cut.of(number)) - dense;
+  const auto other = static_cast<int64_t>(cut.other_of(number));
+  const int64_t blocks = static_cast<int64_t>(cut.of(number)) - other;
   const bool is_first = number == 0, is_last = number + 1 == cut.stages;
   const int64_t x = block.frame_bytes[spec::index_of(Pool::inputs)];
   const int64_t dy = block.frame_bytes[spec::index_of(Pool::gradients)];
-  const int64_t inner = blocks + dense + (is_first ? 1 : 0) + (is_last ? 1 : 0) - 1;
+  const int64_t inner = blocks + other + (is_first ? 1 : 0) + (is_last ? 1 : 0) - 1;
   spec::StageStash stage;
   for (const Pool pool : {Pool::f_to_b, Pool::f_to_w, Pool::b_to_w}) {
     const size_t at = spec::index_of(pool);
-    stage.frame_bytes[at] = blocks * block.frame_bytes[at] + dense * dense_block.frame_bytes[at] +
+    stage.frame_bytes[at] = blocks * block.frame_bytes[at] + other * other_block.frame_bytes[at] +
                             (is_last ? head.frame_bytes[at] : 0);
   }
   stage.frame_bytes[spec::index_of(Pool::f_to_b)] += inner * x;

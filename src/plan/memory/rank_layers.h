@@ -19,9 +19,10 @@ inline const spec::LayerStash& stash_of(const LayerCost& cost, const RankLives& 
   return rank.is_merged ? cost.merged_stash : cost.split_stash;
 }
 
-// Returns the elements of a layer's dense bucket, padded for the ranks that sum it.
+// Returns the elements of a layer's first bucket, padded for the ranks that sum it.
 int64_t dense_elements(const LayerCost&, const Layout&);
-// Returns the buckets of a layer: the dense one, then that of its experts. They have no entries.
+// Returns the buckets of a layer in their order, padded for the ranks that sum them, without
+// entries.
 std::vector<spec::BucketLayout> buckets_of(const LayerCost&, const Layout&);
 // Returns the buckets of all layers of a rank, in order.
 std::vector<spec::BucketLayout> buckets_of(const LayerCosts&, const RankLives&, const Layout&);

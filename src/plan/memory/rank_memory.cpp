@@ -141,9 +141,9 @@ void Rank::add_activations(Bytes& bytes) const {
       return blocks;
     });
   };
-  const double dense_part = share.all_blocks() > 0 ? share.dense_blocks / share.all_blocks() : 0;
+  const double other_part = share.all_blocks() > 0 ? share.other_blocks / share.all_blocks() : 0;
   const auto of_block = [&](auto part) {
-    return (1 - dense_part) * part(costs.block) + dense_part * part(costs.dense_block);
+    return (1 - other_part) * part(costs.block) + other_part * part(costs.other_block);
   };
   const double for_b = of_block([](const LayerCost& c) { return c.kept_for_b; });
   const double for_w = of_block([](const LayerCost& c) { return c.kept_for_w; });

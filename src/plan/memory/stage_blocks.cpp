@@ -39,9 +39,9 @@ double StageBlocks::before(int64_t stage) const {
                           left - static_cast<double>(stages - stage));
 }
 
-double StageBlocks::dense_of(int64_t stage) const {
-  if (is_dense.empty()) return 0;
-  const auto at = [&](double block) { return is_dense.begin() + static_cast<ptrdiff_t>(block); };
+double StageBlocks::other_of(int64_t stage) const {
+  if (is_other.empty()) return 0;
+  const auto at = [&](double block) { return is_other.begin() + static_cast<ptrdiff_t>(block); };
   return static_cast<double>(std::count(at(before(stage)), at(before(stage + 1)), true));
 }
 
@@ -86,14 +86,14 @@ StageBlocks balanced_blocks(double blocks, int64_t stages, const CutCosts& costs
           .later = std::max(1.0, room(best, 0, costs.block))};
 }
 
-StageBlocks balanced_blocks(const std::vector<bool>& is_dense, int64_t stages,
-                            const CutCosts& costs, double dense) {
+StageBlocks balanced_blocks(const std::vector<bool>& is_other, int64_t stages,
+                            const CutCosts& costs, double other) {
   std::vector<double> layers = {costs.embedding};
-  for (const bool one : is_dense) layers.push_back(one ? dense : costs.block);
+  for (const bool one : is_other) layers.push_back(one ? other : costs.block);
   layers.push_back(costs.head);
-  StageBlocks cut{.blocks = static_cast<double>(is_dense.size()),
+  StageBlocks cut{.blocks = static_cast<double>(is_other.size()),
                   .stages = stages,
-                  .is_dense = is_dense,
+                  .is_other = is_other,
                   .starts = {}};
   for (const int layer : spec::balanced_cut(layers, static_cast<int>(stages))) {
     cut.starts.push_back(std::clamp(static_cast<double>(layer) - 1, 0.0, cut.blocks));

@@ -14,15 +14,15 @@ struct StageBlocks {
   bool is_even = false;
   // The first stage has `first` blocks, each later one `later` as long as enough are left.
   double first = 0, later = 0;
-  // A model that has blocks with and without experts: which blocks are without, and, for a
-  // balanced cut, the blocks in front of each stage. Otherwise empty.
-  std::vector<bool> is_dense = {};
+  // With two kinds of blocks (block_kinds.h): which blocks are of the second, and, for a balanced
+  // cut, the blocks in front of each stage. Otherwise empty.
+  std::vector<bool> is_other = {};
   std::vector<double> starts = {};
 
   double before(int64_t stage) const;  // blocks on all stages in front of it
   double of(int64_t stage) const { return before(stage + 1) - before(stage); }
-  // Returns the blocks of the stage that are without experts in a model with experts.
-  double dense_of(int64_t stage) const;
+  // Returns the blocks of the stage that are of the second kind.
+  double other_of(int64_t stage) const;
 };
 
 // Gives each stage the same number of blocks, and the last stages what is left. Embedding and head
@@ -36,8 +36,8 @@ struct CutCosts {
 // included) on each; among equal cuts it takes the one with the largest first stages.
 // REQUIRES: 1 <= stages <= blocks + 2; costs.block > 0, the other costs >= 0.
 StageBlocks balanced_blocks(double blocks, int64_t stages, const CutCosts&);
-// The same for blocks of two kinds: `dense` is the cost of those that `is_dense` names.
-StageBlocks balanced_blocks(const std::vector<bool>& is_dense, int64_t stages, const CutCosts&,
-                            double dense);
+// The same for blocks of two kinds: `other` is the cost of those that `is_other` names.
+StageBlocks balanced_blocks(const std::vector<bool>& is_other, int64_t stages, const CutCosts&,
+                            double other);
 
 }  // namespace trireme::plan

@@ -3,29 +3,16 @@
 
 #include <algorithm>
 
+#include "plan/memory/block_kinds.h"
+
 namespace trireme::plan {
-namespace {
-
-// Returns which blocks are without experts; empty if all blocks are equal.
-std::vector<bool> dense_blocks(const Job& job) {
-  if (dense_block(job.model) == nullptr) return {};
-  std::vector<bool> all;
-  for (const spec::LayerSpec& layer : job.model.layers) {
-    const auto* block = std::get_if<spec::BlockSpec>(&layer);
-    if (block != nullptr) all.push_back(!block->moe);
-  }
-  return all;
-}
-
-}  // namespace
-
 double params_of(const LayerCosts& c, const RankShare& share) {
-  return share.blocks * c.block.params + share.dense_blocks * c.dense_block.params +
+  return share.blocks * c.block.params + share.other_blocks * c.other_block.params +
          (share.has_embedding ? c.embedding.params : 0) + (share.has_head ? c.head.params : 0);
 }
 
 double expert_params_of(const LayerCosts& c, const RankShare& share) {
-  return share.blocks * c.block.expert_params;
+  return share.blocks * c.block.expert_params + share.other_blocks * c.other_block.expert_params;
 }
 
 PhaseSeconds seconds_of(const Stack& stack, const LayerCosts& costs, const RankShare& share) {
@@ -46,7 +33,7 @@ PhaseSeconds seconds_of(const Stack& stack, const LayerCosts& costs, const RankS
     if (is_end) sum.ends += count * (f + b - tensor);
   };
   add(costs.block, share.blocks, false);
-  add(costs.dense_block, share.dense_blocks, false);
+  add(costs.other_block, share.other_blocks, false);
   add(costs.embedding, share.has_embedding ? 1 : 0, true);
   add(costs.head, share.has_head ? 1 : 0, true);
   return sum;
@@ -61,9 +48,9 @@ RankShare share_of(const Layout& l, const StageBlocks& cut, int rank) {
   RankShare share;
   for (int chunk = 0; chunk < l.chunks; ++chunk) {
     const int64_t stage = stage_of(l, rank, chunk);
-    const double dense = cut.dense_of(stage);
-    share.blocks += cut.of(stage) - dense;
-    share.dense_blocks += dense;
+    const double other = cut.other_of(stage);
+    share.blocks += cut.of(stage) - other;
+    share.other_blocks += other;
     share.has_embedding = share.has_embedding || stage == 0;
     share.has_head = share.has_head || stage + 1 == cut.stages;
   }
@@ -91,19 +78,19 @@ EndRanks end_ranks(const Layout& l) {
 RankTimes rank_times(const Job& job, const Layout& l, const Stack& stack, const LayerCosts& costs) {
   const auto blocks = static_cast<double>(job.model.blocks());
   const int64_t stages = int64_t{l.pp} * l.chunks;
-  const std::vector<bool> is_dense = dense_blocks(job);
+  const std::vector<bool> is_other = block_kinds(job, stack, l).is_other;
   const CutCosts cut{costs.embedding.cut_flops, costs.block.cut_flops, costs.head.cut_flops};
   RankTimes times;
   if (stack.even_cut) {
     times.cut = even_blocks(blocks, stages);
-    times.cut.is_dense = is_dense;
+    times.cut.is_other = is_other;
   } else {
-    times.cut = is_dense.empty()
+    times.cut = is_other.empty()
                     ? balanced_blocks(blocks, stages, cut)
-                    : balanced_blocks(is_dense, stages, cut, costs.dense_block.cut_flops);
+                    : balanced_blocks(is_other, stages, cut, costs.other_block.cut_flops);
   }
-  const auto dense = static_cast<double>(std::ranges::count(is_dense, true));
-  times.all_seconds = seconds_of(stack, costs, {blocks - dense, dense, true, true}).total();
+  const auto other = static_cast<double>(std::ranges::count(is_other, true));
+  times.all_seconds = seconds_of(stack, costs, {blocks - other, other, true, true}).total();
   times.ends = end_ranks(l);
   double longest = -1;
   for (size_t i = 0; i < static_cast<size_t>(times.ends.count); ++i) {

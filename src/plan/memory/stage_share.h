@@ -14,18 +14,18 @@
 namespace trireme::plan {
 
 struct LayerCosts {
-  // dense_block: a block without experts of a model with experts; otherwise the same as block.
-  LayerCost embedding, block, dense_block, head;
+  // other_block: of the second kind (block_kinds.h); the same as block if there is none.
+  LayerCost embedding, block, other_block, head;
   // Buffers of layouts that the engine runs: staged batches, and sums along tp and cp.
   spec::StagingBytes staging;
   int64_t axis_buffers = 0;
 };
 
 struct RankShare {
-  double blocks = 0, dense_blocks = 0;
+  double blocks = 0, other_blocks = 0;  // of the first and of the second kind
   bool has_embedding = false, has_head = false;
 
-  double all_blocks() const { return blocks + dense_blocks; }
+  double all_blocks() const { return blocks + other_blocks; }
 };
 // Return the number of parameter elements on the rank.
 double params_of(const LayerCosts&, const RankShare&);

@@ -83,11 +83,11 @@ TEST(StageShare, blocks_with_and_without_experts_are_counted_apart) {
   const Layout l = layout_from_text("pp=4", 4);
   const StageBlocks cut =
       rank_times(job, l, megatron, Pricer(job, machine, megatron).layers(l)).cut;
-  EXPECT_EQ(share_of(l, cut, 0).dense_blocks, 8);
+  EXPECT_EQ(share_of(l, cut, 0).other_blocks, 8);
   EXPECT_EQ(share_of(l, cut, 0).blocks, 0);
-  EXPECT_EQ(share_of(l, cut, 1).dense_blocks, 2);
+  EXPECT_EQ(share_of(l, cut, 1).other_blocks, 2);
   EXPECT_EQ(share_of(l, cut, 1).blocks, 6);
-  EXPECT_EQ(share_of(l, cut, 3).dense_blocks, 0);
+  EXPECT_EQ(share_of(l, cut, 3).other_blocks, 0);
 }
 
 // Blocks of two kinds have no closed form.

@@ -46,7 +46,8 @@ double busiest_share(const Job& job, const spec::MoeSpec& moe, int ep) {
 }
 
 double grouped_seconds(const Job& job, const spec::Machine& machine, const spec::Backend& backend,
-                       const spec::MoeSpec& moe, const LayerKey& key, const spec::OpCost& op) {
+                       const spec::MoeSpec& moe, const LayerKey& key, const spec::OpCost& op,
+                       const ProductFormat& format) {
   const int64_t groups = std::max<int64_t>(1, moe.router.experts / key.ep);
   const double share = busiest_share(job, moe, key.ep);
   const double rows = static_cast<double>(op.m) * share / static_cast<double>(groups);
@@ -54,9 +55,9 @@ double grouped_seconds(const Job& job, const spec::Machine& machine, const spec:
       base::round_up(std::max<int64_t>(1, std::llround(rows)), backend.expert_tile);
   const auto bytes = static_cast<double>(op.bytes);
   const Product product = op.kind == OpKind::grouped_backward_weight
-                              ? Product{op.n, op.k, each, groups, bytes, true}
-                              : Product{each, op.n, op.k, groups, bytes, false};
-  return gemm_seconds(machine.processor, product, key.precision);
+                              ? Product{op.n, op.k, each, groups, bytes, true, format.float8}
+                              : Product{each, op.n, op.k, groups, bytes, false, format.float8};
+  return gemm_seconds(machine.processor, product, format.precision);
 }
 
 double copies_between_nodes(const spec::RouterSpec& router, int64_t nodes) {

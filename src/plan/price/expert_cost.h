@@ -7,6 +7,7 @@
 
 #include "plan/job.h"
 #include "plan/price/layer_cost.h"
+#include "plan/price/op_time.h"
 #include "plan/stack.h"
 #include "spec/experts/moe_spec.h"
 #include "spec/facts/comm_cost.h"
@@ -29,7 +30,7 @@ double busiest_share(const Job&, const spec::MoeSpec&, int ep);
 // Returns the time of a grouped product as that of equal products of one expert's rows, which are
 // rounded up to the back end's tile, on the busiest rank.
 double grouped_seconds(const Job&, const spec::Machine&, const spec::Backend&, const spec::MoeSpec&,
-                       const LayerKey&, const spec::OpCost&);
+                       const LayerKey&, const spec::OpCost&, const ProductFormat& = {});
 
 // Returns the copies of a token's row that leave a node if each of the `nodes` nodes with experts
 // of the token gets one: nodes (1 - (1 - 1 / nodes)^chosen) in the mean, at most the nodes that the

@@ -9,6 +9,7 @@
 #include "plan/price/expert_cost.h"
 #include "plan/price/op_sum.h"
 #include "spec/context/context_parallel.h"
+#include "spec/experts/expert_rows.h"
 #include "spec/facts/facts.h"
 #include "spec/memory/predict.h"
 #include "spec/parallel/bucket.h"
@@ -42,6 +43,22 @@ spec::LocalShape shape_of(const Job& job, const Stack& stack, const LayerKey& ke
   shape.slices = key.context_slices;
   shape.is_ring = spec::has_ring(key.context_kind);
   return shape;
+}
+
+// Returns the buckets of a layer without entries, and counts the parameters that are codes.
+void add_buckets(const Pricing& p, const spec::ModelSpec& model, int layer, LayerCost& cost) {
+  cost.buckets = spec::layer_buckets(model, layer, p.recipe, p.shape.mesh);
+  for (spec::BucketLayout& bucket : cost.buckets) {
+    if (bucket.has_codes()) {
+      double& codes =
+          bucket.view == spec::ParamView::expert ? cost.expert_code_params : cost.code_params;
+      for (const spec::BucketEntry& entry : bucket.entries)
+        codes += static_cast<double>(entry.elements);
+    }
+    bucket.entries.clear();
+    bucket.first_scale.clear();
+    bucket.zeroed.clear();
+  }
 }
 
 double elements_of(const Facts& facts, const spec::Sizes& mesh, spec::ParamView view) {
@@ -98,12 +115,6 @@ void add_engine_bytes(const Pricing& p, const Facts& facts, spec::Recompute reco
   cost.split_stash = spec::layer_stash(facts.stash, recompute, apart, false);
   cost.scratch_bytes = largest_scratch(facts);
   const spec::BucketLayout bucket = spec::bucket_layout(facts.params, p.shape.mesh);
-  cost.elements = bucket.elements;
-  cost.matrix_elements = bucket.matrices;
-  if (p.moe != nullptr) {
-    cost.expert_elements =
-        spec::bucket_layout(facts.params, p.shape.mesh, spec::ParamView::expert).elements;
-  }
   const std::vector<spec::MuonMatrix> matrices =
       spec::muon_matrices(facts.params, bucket, p.shape.mesh);
   if (!matrices.empty()) {
@@ -181,8 +192,10 @@ LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::BlockSpec* b
   spec::AttentionShape attention;
   if (block != nullptr) attention = spec::attention_shape(*block, p.shape, p.recipe.storage);
   LayerCost cost;
-  const OpSum f = sum_of(p, facts.f, attention), b = sum_of(p, facts.b, attention),
-              w = sum_of(p, facts.w, attention), r = sum_of(p, facts.r, attention);
+  const OpSum f = sum_of(p, facts.f, attention, Pass::forward),
+              b = sum_of(p, facts.b, attention, Pass::input_gradient),
+              w = sum_of(p, facts.w, attention, Pass::weight_gradient),
+              r = sum_of(p, facts.r, attention, Pass::forward);
   const double factor = p.machine.step_factor;
   cost.f = f.seconds * factor;
   cost.b = b.seconds * factor;
@@ -214,17 +227,27 @@ LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::BlockSpec* b
   return cost;
 }
 
+spec::Recipe key_recipe(const Stack& stack, const LayerKey& key) {
+  spec::Recipe recipe = recipe_of(stack, key.precision, key.grad_dtype);
+  recipe.first_blocks = key.bf16_first;
+  recipe.last_blocks = key.bf16_last;
+  recipe.other_blocks = key.bf16_blocks;
+  return recipe;
+}
+
 Pricing pricing_of(const Job& job, const spec::Machine& machine, const Stack& stack,
                    const LayerKey& key) {
-  return {job,
-          machine,
-          stack,
-          key,
-          shape_of(job, stack, key),
-          recipe_of(stack, key.precision, key.grad_dtype),
-          stack.streaming,
-          key.precision,
-          nullptr};
+  Pricing p{job,
+            machine,
+            stack,
+            key,
+            shape_of(job, stack, key),
+            key_recipe(stack, key),
+            stack.streaming,
+            key.precision,
+            nullptr};
+  if (stack.is_engine()) p.shape.expert_grain = spec::expert_grain(p.recipe);
+  return p;
 }
 
 Facts facts_of(const Pricing& p, const spec::ModelSpec& model, int layer,
@@ -263,6 +286,11 @@ LayerKey layer_key(const Job& job, const Layout& l) {
                .context_slices = l.context_slices,
                .ulysses = std::max(l.ulysses, 1),
                .ffn_rows = l.ffn_rows};
+  if (spec::is_fp8(l.precision)) {
+    key.bf16_first = l.bf16_first;
+    key.bf16_last = l.bf16_last;
+    key.bf16_blocks = l.bf16_blocks;
+  }
   if (!has_experts(job)) return key;
   key.ep = l.ep;
   key.etp = l.etp;
@@ -280,15 +308,21 @@ size_t LayerKeyHash::operator()(const LayerKey& k) const {
        {k.tp, k.cp, k.ep, static_cast<int>(k.recompute), static_cast<int>(k.sequence_parallel),
         static_cast<int>(k.precision), static_cast<int>(k.grad_dtype), k.recompute_blocks,
         static_cast<int>(k.context_kind), static_cast<int>(k.context_slices), k.ulysses, k.etp,
-        k.stages_between}) {
+        k.stages_between, k.bf16_first, k.bf16_last}) {
     h = h * 1000003U + static_cast<uint64_t>(value);
   }
   return h;
 }
 
 LayerCost block_cost(const Job& job, const spec::Machine& machine, const Stack& stack,
-                     const LayerKey& key, const spec::BlockSpec& of_model) {
+                     const LayerKey& key, const BlockKind& kind) {
   Pricing p = pricing_of(job, machine, stack, key);
+  // The recipe of a model of one block.
+  p.recipe.first_blocks = kind.has_float8 ? 0 : 1;
+  p.recipe.last_blocks = 0;
+  p.recipe.other_blocks.clear();
+  const auto& of_model =
+      std::get<spec::BlockSpec>(job.model.layers[static_cast<size_t>(kind.layer)]);
   spec::BlockSpec block = of_model;
   // If tp exceeds the key and value heads, each rank has a copy of one.
   if (block.kv_heads % key.tp != 0 && key.tp % block.kv_heads == 0) block.kv_heads = key.tp;
@@ -299,6 +333,8 @@ LayerCost block_cost(const Job& job, const spec::Machine& machine, const Stack& 
                               {job.model.layers.front(), block, job.model.layers.back()}};
   const spec::BlockSpec local = spec::local_block(block, p.shape.mesh);
   LayerCost cost = cost_of(p, facts_of(p, model, 1, key.recompute), &local, key.recompute);
+  cost.has_float8 = kind.has_float8;
+  if (stack.is_engine()) add_buckets(p, model, 1, cost);
   cost.cut_flops = whole_flops(p, model, 1, key.recompute);
   return cost;
 }
@@ -308,6 +344,7 @@ LayerCost embedding_cost(const Job& job, const spec::Machine& machine, const Sta
   Pricing p = pricing_of(job, machine, stack, key);
   p.streaming = stack.head_streaming;
   LayerCost cost = cost_of(p, facts_of(p, job.model, 0, spec::Recompute::none));
+  if (stack.is_engine()) add_buckets(p, job.model, 0, cost);
   cost.cut_flops = whole_flops(p, job.model, 0, spec::Recompute::none);
   return cost;
 }
@@ -321,6 +358,7 @@ LayerCost head_cost(const Job& job, const spec::Machine& machine, const Stack& s
   LayerCost cost = cost_of(p, facts_of(p, job.model, layer, spec::Recompute::none));
   cost.cut_flops = whole_flops(p, job.model, layer, spec::Recompute::none);
   if (stack.is_engine()) {
+    add_buckets(p, job.model, layer, cost);
     // The engine computes logits in chunks of rows, which cost the same per row.
     const auto& head = std::get<spec::HeadSpec>(job.model.layers.back());
     p.shape.head_chunk_rows = spec::default_head_chunk(job.backend, p.recipe.storage,

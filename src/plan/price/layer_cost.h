@@ -4,9 +4,11 @@
 #pragma once
 
 #include "plan/job.h"
+#include "plan/memory/block_kinds.h"
 #include "plan/stack.h"
 #include "spec/machine.h"
 #include "spec/memory/stash_layout.h"
+#include "spec/parallel/bucket.h"
 
 namespace trireme::plan {
 
@@ -17,6 +19,9 @@ struct LayerKey {
   spec::Recompute recompute = spec::Recompute::none;
   bool sequence_parallel = false;
   Precision precision = Precision::bf16;
+  // As in Layout, for recipes of fp8; otherwise 0 and empty.
+  int bf16_first = 0, bf16_last = 0;
+  std::vector<int> bf16_blocks = {};
   base::DType grad_dtype = base::DType::f32;
   int recompute_blocks = -1;  // Layout::recompute_blocks
   // As in Layout.
@@ -30,7 +35,7 @@ struct LayerKey {
   int stages_between = 1;
   bool operator==(const LayerKey&) const = default;
 };
-// Returns the key; fields that only experts depend on keep their defaults if there are none.
+// Returns the key; fields on which nothing depends keep their defaults.
 LayerKey layer_key(const Job&, const Layout&);
 struct LayerKeyHash {
   size_t operator()(const LayerKey&) const;
@@ -50,6 +55,7 @@ struct LayerCost {
 
   // Parameter elements of a rank in the dense and in the expert view of the mesh.
   double params = 0, expert_params = 0;
+  double code_params = 0, expert_code_params = 0;  // those of them that are codes of 8 bits
   // Bytes of a micro-batch: kept from F to B (with the layer's input), from F to W and, if backward
   // is split, from B to W.
   double kept_for_b = 0, kept_for_w = 0, kept_from_b = 0;
@@ -59,12 +65,13 @@ struct LayerCost {
   double dropped = 0, dropped_backward = 0, made_by_b = 0, output_gradient = 0, scratch = 0;
 
   // Sizes for EngineMemory: slots with merged and with split backward, for a layer whose input and
-  // output gradient come from other stages; scratch; the elements of the layer's dense bucket for
-  // one data rank, of the matrices in it, of its bucket of experts, and of a tied copy.
+  // output gradient come from other stages; scratch; the layer's buckets for one data rank, without
+  // entries; the elements of a tied copy.
   spec::LayerStash merged_stash, split_stash;
-  int64_t scratch_bytes = 0, elements = 0, matrix_elements = 0, tied_elements = 0;
-  int64_t expert_elements = 0;
-  int64_t muon_bytes = 0;  // scratch of Muon, without the momentum of the bucket
+  int64_t scratch_bytes = 0, tied_elements = 0;
+  std::vector<spec::BucketLayout> buckets;
+  bool has_float8 = false;  // BlockKind::has_float8
+  int64_t muon_bytes = 0;   // scratch of Muon, without the momentum of the bucket
   // FLOPs of one Newton-Schulz iteration of all matrices, and of the largest.
   double muon_flops = 0, largest_muon_flops = 0;
 
@@ -76,7 +83,7 @@ struct LayerCost {
 
 // Return the cost of a block, the embedding and the head. They throw ConfigError if facts() does.
 LayerCost block_cost(const Job&, const spec::Machine&, const Stack&, const LayerKey&,
-                     const spec::BlockSpec&);
+                     const BlockKind&);
 LayerCost embedding_cost(const Job&, const spec::Machine&, const Stack&, const LayerKey&);
 LayerCost head_cost(const Job&, const spec::Machine&, const Stack&, const LayerKey&);
 

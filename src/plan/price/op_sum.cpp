@@ -9,16 +9,19 @@
 namespace trireme::plan {
 namespace {
 
+using base::is_float8;
 using spec::OpCost;
 using spec::OpKind;
 
-bool is_quantized(Precision precision) {
-  return precision == Precision::fp8 || precision == Precision::fp4;
+// Is quantising missing in the facts? So it is in those of other programs, and of fp4.
+bool is_quantized(const Pricing& p) {
+  if (p.products == Precision::fp4) return true;
+  return spec::is_fp8(p.products) && !p.stack.is_engine();
 }
 
 // Quantising the activation of a product: read it, and write it in both orders.
 double quantizing_seconds(const Pricing& p, const OpCost& op) {
-  if (!is_quantized(p.products)) return 0;
+  if (!is_quantized(p)) return 0;
   const double elements = static_cast<double>(op.m) * static_cast<double>(op.k);
   return streaming_seconds(p.machine.processor, 4 * elements);
 }
@@ -34,21 +37,44 @@ double activation_bytes(const OpCost& op) {
   return op.kind == OpKind::grouped_swiglu_backward ? 6 * elements * size : 0;
 }
 
-double op_seconds(const Pricing& p, const OpCost& op) {
+// Returns the precision of a product: that of its operands on the engine.
+Precision precision_of(const Pricing& p, const OpCost& op) {
+  const bool is_bf16 = p.stack.is_engine() && spec::is_fp8(p.products) && !is_float8(op.dtype);
+  return is_bf16 ? Precision::bf16 : p.products;
+}
+
+Float8Product float8_product(const Pricing& p, const OpCost& op, Pass pass) {
+  if (!is_float8(op.dtype)) return Float8Product::any;
+  const spec::Float8Recipe& recipe = *p.recipe.fp8;
+  if (recipe.rows == spec::ScaleShape::tensor) {
+    return pass == Pass::forward && recipe.fast_forward ? Float8Product::fast
+                                                        : Float8Product::split;
+  }
+  return pass == Pass::weight_gradient ? Float8Product::rows : Float8Product::block;
+}
+
+double op_seconds(const Pricing& p, const OpCost& op, Pass pass) {
   if (op.kind == OpKind::gemm) {
-    const bool accumulates = op.layout == spec::GemmLayout::tn;
-    const double seconds =
-        p.stack.gemm *
-        gemm_seconds(p.machine.processor,
-                     {op.m, op.n, op.k, 1, static_cast<double>(op.bytes), accumulates}, p.products);
+    // The engine's products of codes are nt in all phases.
+    const bool accumulates =
+        op.layout == spec::GemmLayout::tn || (is_float8(op.dtype) && pass == Pass::weight_gradient);
+    const double seconds = p.stack.gemm * gemm_seconds(p.machine.processor,
+                                                       {.m = op.m,
+                                                        .n = op.n,
+                                                        .k = op.k,
+                                                        .bytes = static_cast<double>(op.bytes),
+                                                        .accumulates = accumulates,
+                                                        .float8 = float8_product(p, op, pass)},
+                                                       precision_of(p, op));
     return seconds + quantizing_seconds(p, op);
   }
   if (is_grouped_product(op.kind)) {
     const double bytes = p.stack.is_engine() ? 0 : activation_bytes(op) * p.streaming;
     const double activation = bytes > 0 ? streaming_seconds(p.machine.processor, bytes) : 0;
     return activation +
-           p.stack.gemm *
-               grouped_seconds(p.job, p.machine, backend_of(p.job, p.stack), *p.moe, p.key, op) +
+           p.stack.gemm * grouped_seconds(p.job, p.machine, backend_of(p.job, p.stack), *p.moe,
+                                          p.key, op,
+                                          {precision_of(p, op), float8_product(p, op, pass)}) +
            quantizing_seconds(p, op);
   }
   const double factor = is_row_op(op.kind) ? 1 : p.streaming;
@@ -73,7 +99,8 @@ spec::Backend backend_of(const Job& job, const Stack& stack) {
   return backend;
 }
 
-OpSum sum_of(const Pricing& p, const std::vector<OpCost>& ops, const spec::AttentionShape& shape) {
+OpSum sum_of(const Pricing& p, const std::vector<OpCost>& ops, const spec::AttentionShape& shape,
+             Pass pass) {
   OpSum sum;
   const spec::Backend backend = backend_of(p.job, p.stack);
   const double pairs = spec::causal_pairs(shape.sequences, shape.seq_len) *
@@ -94,7 +121,7 @@ OpSum sum_of(const Pricing& p, const std::vector<OpCost>& ops, const spec::Atten
       sum.seconds += seconds;
       sum.flops += op.flops;
     } else {
-      const double seconds = op_seconds(p, op);
+      const double seconds = op_seconds(p, op, pass);
       sum.seconds += seconds;
       sum.flops += op.flops;
       if (op.kind == OpKind::gemm || is_grouped_product(op.kind)) {

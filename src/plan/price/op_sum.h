@@ -21,6 +21,8 @@ struct Pricing {
   spec::LocalShape shape;
   spec::Recipe recipe;
   double streaming;  // factor on bytes
+  // The precision of products of another program, which its facts do not tell: they are in bf16,
+  // and quantising is added here. The engine's facts have the formats of all ops.
   Precision products;
   const spec::MoeSpec* moe = nullptr;  // of the block
 };
@@ -34,8 +36,12 @@ struct OpSum {
   double flops = 0, product_flops = 0;
 };
 
+// The phase whose ops are summed.
+enum class Pass : uint8_t { forward, input_gradient, weight_gradient };
+
 // `shape` is the attention of whole sequences; along cp an op has a part of its pairs or heads.
-OpSum sum_of(const Pricing&, const std::vector<spec::OpCost>&, const spec::AttentionShape& shape);
+OpSum sum_of(const Pricing&, const std::vector<spec::OpCost>&, const spec::AttentionShape& shape,
+             Pass);
 
 // Returns the exposed seconds of collectives along tp, the innermost axis.
 double tp_seconds(const Pricing&, const std::vector<spec::CommCost>&);

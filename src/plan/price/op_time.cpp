@@ -24,10 +24,27 @@ constexpr double default_head = 128;
 
 double parts(int64_t size, int64_t part) { return static_cast<double>((size + part - 1) / part); }
 
-double rate_of(const spec::Processor& p, Precision precision) {
+double float8_factor(const spec::Processor& p, Float8Product product) {
+  switch (product) {
+    case Float8Product::fast:
+      return p.fp8_fast;
+    case Float8Product::split:
+      return p.fp8_split;
+    case Float8Product::block:
+      return p.fp8_block;
+    case Float8Product::rows:
+      return p.fp8_rows;
+    default:
+      return 1;
+  }
+}
+
+double rate_of(const spec::Processor& p, Precision precision, Float8Product product) {
   switch (precision) {
     case Precision::fp8:
-      return p.fp8_flops * p.fp8_reach;
+    case Precision::fp8_block:
+    case Precision::fp8_delayed:
+      return p.fp8_flops * p.fp8_reach * float8_factor(p, product);
     case Precision::fp4:
       return p.fp4_flops * p.fp4_reach;
     case Precision::fp32:
@@ -49,8 +66,8 @@ double gemm_seconds(const spec::Processor& p, const Product& product, Precision 
     work = std::min(work, counted * static_cast<double>(tile.m * tile.n) / tile.reach);
   }
   const double flops = 2 * work * (static_cast<double>(product.k) + p.gemm_ramp) * units;
-  const double computing =
-      flops / rate_of(p, precision) * (product.accumulates ? p.accumulate_factor : 1);
+  const double computing = flops / rate_of(p, precision, product.float8) *
+                           (product.accumulates ? p.accumulate_factor : 1);
   const double moving = product.bytes / (p.bytes_per_second * p.memory_reach);
   return std::max(computing, moving) + p.launch_seconds;
 }
@@ -84,8 +101,8 @@ double attention_seconds(const spec::Processor& p, const Stack& stack, const Att
   const double scores = rows * length * length * a.pairs_factor;
   const int64_t count = shape.sequences * shape.heads;
   const double operands = 2 * (scores + 2 * rows * length * head);
-  const Product inner{shape.seq_len, shape.seq_len, shape.head_dim, count, operands, false};
-  const Product outer{shape.seq_len, shape.head_dim, shape.seq_len, count, operands, false};
+  const Product inner{shape.seq_len, shape.seq_len, shape.head_dim, count, operands};
+  const Product outer{shape.seq_len, shape.head_dim, shape.seq_len, count, operands};
   const double products = a.pairs_factor * (gemm_seconds(p, inner, Precision::bf16) +
                                             gemm_seconds(p, outer, Precision::bf16));
   return (a.backward ? 2 : 1) * products * stack.gemm +

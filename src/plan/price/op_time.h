@@ -12,11 +12,20 @@
 
 namespace trireme::plan {
 
+// How a product in 8 bits is summed and scaled (spec::Processor); `any`: as programs do on average.
+enum class Float8Product : uint8_t { any, fast, split, block, rows };
+
+struct ProductFormat {
+  Precision precision = Precision::bf16;
+  Float8Product float8 = Float8Product::any;
+};
+
 struct Product {
   int64_t m = 0, n = 0, k = 0;
   int64_t count = 1;  // equal products in one call
   double bytes = 0;   // operands and results of all of them
   bool accumulates = false;
+  Float8Product float8 = Float8Product::any;  // has no effect on other formats
 };
 // Returns the time of tiles spread over units. Half of the work is counted in full waves, because
 // libraries split the last wave.

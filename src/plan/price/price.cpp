@@ -24,6 +24,29 @@ double update_bytes(const Stack& stack, const Layout& l) {
   return state + 2 + (stack.is_engine() ? 2 * grad_bytes(stack, l) : 3 * 4);
 }
 
+// The same per element that is a code of 8 bits: no bf16 weight, an fp32 master, which is read
+// twice more, for its largest magnitude and its code.
+double code_update_bytes(const Stack& stack, const Layout& l) {
+  return 2 * (4 + 8) + 2 * grad_bytes(stack, l) + 2 * 4 + 1;
+}
+
+// Parameter elements of a rank, and those of them that are codes of 8 bits.
+struct Elements {
+  double all = 0, codes = 0;
+
+  double plain() const { return all - codes; }
+};
+
+Elements dense_params(const LayerCosts& c, const RankShare& share) {
+  return {params_of(c, share),
+          share.blocks * c.block.code_params + share.other_blocks * c.other_block.code_params};
+}
+
+Elements expert_params(const LayerCosts& c, const RankShare& share) {
+  return {expert_params_of(c, share), share.blocks * c.block.expert_code_params +
+                                          share.other_blocks * c.other_block.expert_code_params};
+}
+
 // If backward is split, the slots that B writes for W are kept until W; otherwise they serve one
 // layer.
 std::array<double, static_cast<size_t>(Item::count)> items_of(const spec::MemoryTable& t,
@@ -112,16 +135,16 @@ struct Pricer::State {
     LayerCosts all;
     all.embedding = embedding_cost(job, machine, stack, key);
     all.head = head_cost(job, machine, stack, key);
-    all.block = mean_block_cost(key, main_block(job.model));
-    const spec::BlockSpec* dense = dense_block(job.model);
-    all.dense_block = dense != nullptr ? mean_block_cost(key, *dense) : all.block;
+    const BlockKinds kinds = block_kinds(job, stack, layout);
+    all.block = mean_block_cost(key, kinds.main);
+    all.other_block = kinds.other.layer > 0 ? mean_block_cost(key, kinds.other) : all.block;
     if (has_exact_bytes(layout)) add_engine_buffers(job, layout, all);
     return known.emplace(key, Known{all, {}}).first->second;
   }
 
   // Returns the cost of a block. If only some blocks recompute, all get the mean cost; confirm()
   // uses the cost of each layer.
-  LayerCost mean_block_cost(const LayerKey& key, const spec::BlockSpec& block) const {
+  LayerCost mean_block_cost(const LayerKey& key, const BlockKind& block) const {
     const LayerCost cost = block_cost(job, machine, stack, key, block);
     const int blocks = job.model.blocks();
     if (key.recompute_blocks < 0 || key.recompute_blocks >= blocks) return cost;
@@ -146,10 +169,10 @@ struct Pricer::State {
 
   Price price(const Layout& layout);
   void add_bytes(const Layout&, const LayerCosts&, const RankTimes&, Price&);
-  void add_flops(const Layout&, const LayerCosts&, Price&) const;
+  void add_flops(const Layout&, const LayerCosts&, const RankTimes&, Price&) const;
   double data_seconds(const Layout&, const LayerCosts&, const RankTimes&) const;
   double reduce_seconds(const Layout&, double elements, double layers, const DataRanks&) const;
-  double gather_seconds(double elements, double layers, const DataRanks&) const;
+  double gather_seconds(const Elements&, double layers, const DataRanks&) const;
   double exposed_seconds(double transfer, double window, double overlap) const;
   double update_seconds(const Layout&, const LayerCosts&, const RankShare&) const;
 };
@@ -178,9 +201,11 @@ double Pricer::State::reduce_seconds(const Layout& l, double elements, double la
 }
 
 // Returns the time to gather one layer's parameters inside a copy of the state.
-double Pricer::State::gather_seconds(double elements, double layers, const DataRanks& ranks) const {
+double Pricer::State::gather_seconds(const Elements& elements, double layers,
+                                     const DataRanks& ranks) const {
+  const double bytes = elements.plain() * stack.gather_bytes + elements.codes;
   return collective_seconds(machine, Collective::all_gather, {ranks.shards, ranks.stride},
-                            elements / layers * stack.gather_bytes);
+                            bytes / layers);
 }
 
 // Returns the exposed part of a transfer, which is hidden up to the length of its window of
@@ -201,10 +226,10 @@ double Pricer::State::data_seconds(const Layout& l, const LayerCosts& costs,
   const double backward = times.slowest_seconds.backward * passes;
   const auto m = static_cast<double>(micro_batches(job, l));
   const DataRanks ranks = dense_ranks(l), of_experts = expert_ranks(l);
-  const double elements = params_of(costs, share), experts = expert_params_of(costs, share);
+  const Elements elements = dense_params(costs, share), experts = expert_params(costs, share);
   const double layers = std::max(1.0, share.all_blocks());
-  const double reduce = (reduce_seconds(l, elements, layers, ranks) +
-                         reduce_seconds(l, experts, layers, of_experts)) /
+  const double reduce = (reduce_seconds(l, elements.all, layers, ranks) +
+                         reduce_seconds(l, experts.all, layers, of_experts)) /
                         stack.data_rate;
   const auto gather = [&] {
     return layers / stack.data_rate *
@@ -248,9 +273,9 @@ Price Pricer::State::price(const Layout& l) {
   const auto at = [&price](Term term) -> double& {
     return price.seconds_of[static_cast<size_t>(term)];
   };
-  const double blocks = share.blocks, dense = share.dense_blocks;
+  const double blocks = share.blocks, others = share.other_blocks;
   const auto of_blocks = [&](auto part) {
-    return m * (blocks * part(costs.block) + dense * part(costs.dense_block));
+    return m * (blocks * part(costs.block) + others * part(costs.other_block));
   };
   at(Term::forward) = of_blocks([](const LayerCost& c) { return c.f; });
   at(Term::backward) = of_blocks([](const LayerCost& c) { return c.backward(); });
@@ -272,16 +297,19 @@ Price Pricer::State::price(const Layout& l) {
   at(Term::jitter) = sum * (stack.jitter + machine.jitter) * std::sqrt(2 * std::log(ranks));
   price.seconds = sum + at(Term::jitter);
   add_bytes(l, costs, times, price);
-  add_flops(l, costs, price);
+  add_flops(l, costs, times, price);
   return price;
 }
 
 // Returns the time of the optimizer's update of the rank's shard.
 double Pricer::State::update_seconds(const Layout& l, const LayerCosts& costs,
                                      const RankShare& share) const {
-  const double params = params_of(costs, share) / l.state_shards() +
-                        expert_params_of(costs, share) / expert_shards(l);
-  const double streamed = stack.optimizer * params * update_bytes(stack, l) /
+  const auto bytes_of = [&](const Elements& elements) {
+    return elements.plain() * update_bytes(stack, l) + elements.codes * code_update_bytes(stack, l);
+  };
+  const double bytes = bytes_of(dense_params(costs, share)) / l.state_shards() +
+                       bytes_of(expert_params(costs, share)) / expert_shards(l);
+  const double streamed = stack.optimizer * bytes /
                           (machine.processor.bytes_per_second * machine.processor.memory_reach);
   if (l.optimizer != spec::OptimizerKind::muon) return streamed;
   // The data ranks share the matrices of one block at a time.
@@ -289,7 +317,7 @@ double Pricer::State::update_seconds(const Layout& l, const LayerCosts& costs,
     return std::max(block.muon_flops / (l.data_ranks() * l.cp), block.largest_muon_flops);
   };
   const double flops =
-      share.blocks * flops_of(costs.block) + share.dense_blocks * flops_of(costs.dense_block);
+      share.blocks * flops_of(costs.block) + share.other_blocks * flops_of(costs.other_block);
   return streamed + spec::default_iterations * flops / machine.processor.fp32_flops;
 }
 
@@ -303,17 +331,14 @@ void Pricer::State::add_bytes(const Layout& l, const LayerCosts& costs, const Ra
   for (const double bytes : price.bytes_of) price.bytes += bytes;
 }
 
-void Pricer::State::add_flops(const Layout& l, const LayerCosts& costs, Price& price) const {
+void Pricer::State::add_flops(const Layout& l, const LayerCosts& costs, const RankTimes& times,
+                              Price& price) const {
   const auto m = static_cast<double>(micro_batches(job, l));
   const auto all_blocks = static_cast<double>(job.model.blocks());
-  double dense_blocks = 0;
-  for (const spec::LayerSpec& layer : job.model.layers) {
-    const auto* block = std::get_if<spec::BlockSpec>(&layer);
-    if (block != nullptr && !block->moe && has_experts(job)) ++dense_blocks;
-  }
+  const auto other_blocks = static_cast<double>(std::ranges::count(times.cut.is_other, true));
   const auto total = [&](auto part) {
-    return (all_blocks - dense_blocks) * part(costs.block) +
-           dense_blocks * part(costs.dense_block) + part(costs.embedding) + part(costs.head);
+    return (all_blocks - other_blocks) * part(costs.block) +
+           other_blocks * part(costs.other_block) + part(costs.embedding) + part(costs.head);
   };
   const double replicas = m * static_cast<double>(l.tp) * l.cp * l.data_ranks();
   price.model_flops = replicas * total([](const LayerCost& c) { return c.flops; });

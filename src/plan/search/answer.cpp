@@ -42,6 +42,24 @@ void add_choice(const Finalists& finalists, Answer& result) {
   }
 }
 
+// Confirms the best layouts of each precision.
+void add_precisions(const Job& job, const SearchOptions& options, Finalists& finalists,
+                    Answer& result) {
+  if (options.space.precision.size() < 2 || !result.best) return;
+  for (const Precision precision : options.space.precision) {
+    OfPrecision own{precision, {}, {}};
+    if (const Proposal* best = finalists.best_with(precision)) {
+      own.best = *best;
+    } else {
+      Layout l = result.best->layout;
+      l.precision = precision;
+      own.reason = missing_in_engine(job, l);
+      if (own.reason.empty()) own.reason = "memory: no layout fits";
+    }
+    result.precisions.push_back(std::move(own));
+  }
+}
+
 void add_neighbours(Finalists& finalists, Answer& result) {
   const auto is_faster = [](const Proposal& a, const Proposal& b) {
     return a.confirmed.seconds < b.confirmed.seconds;
@@ -85,6 +103,7 @@ Answer answer(const Job& job, const spec::Machine& machine, const Stack& stack,
   Finalists finalists(job, machine, stack, options, more.progress);
   result.search = finalists.search_and_confirm(Effort::full);
   for (const Layout& layout : more.known) (void)finalists.add(layout);
+  for (const Candidate& best : result.search.precisions) (void)finalists.add(best.layout);
   if (finalists.choice().best == nullptr) {
     if (const Proposal* nearest = finalists.nearest()) result.nearest = *nearest;
     const StateNeed need = state_need(job, machine, stack, options);
@@ -108,6 +127,7 @@ Answer answer(const Job& job, const spec::Machine& machine, const Stack& stack,
   }
   add_choice(finalists, result);
   add_neighbours(finalists, result);
+  add_precisions(job, options, finalists, result);
   add_smaller(job, machine, stack, options, more.progress, result);
   return result;
 }

@@ -19,6 +19,13 @@ struct Smaller {
   Proposal best;
 };
 
+// The best layout with one precision.
+struct OfPrecision {
+  Precision precision = Precision::bf16;
+  std::optional<Proposal> best;  // none: there is no layout
+  std::string reason;            // the violated rule, or the missing memory; empty if there is one
+};
+
 struct Answer {
   // The simplest of the fastest layouts that fit; none if nothing fits.
   std::optional<Proposal> best;
@@ -28,6 +35,8 @@ struct Answer {
   // Slower layouts, fastest first: the best of each other kind, and neighbours of the answer with
   // another recompute or micro-batch.
   std::vector<Proposal> others;
+  // If several precisions were allowed: what the answer would be with each.
+  std::vector<OfPrecision> precisions;
   SearchResult search;
   Textbook textbook;
   std::optional<Proposal> textbook_proposal;

@@ -204,7 +204,9 @@ StateNeed state_need(const Job& job, const spec::Machine& machine, const Stack& 
   types.precision = options.space.precision.front();
   types.grad_dtype = options.space.grad_dtype;
   types.master_dtype = options.space.master_dtype;
-  const double weight = types.precision == Precision::fp32 ? 4 : 2;
+  // Codes of 8 bits have fp32 masters, so that u16 masters of bf16 weights need less.
+  const bool has_codes = spec::is_fp8(types.precision) && types.master_dtype == base::DType::f32;
+  const double weight = types.precision == Precision::fp32 ? 4 : has_codes ? 1 : 2;
   need.bytes_per_parameter = weight + grad_bytes(stack, types) + optimizer_bytes(stack, types);
   need.bytes = need.parameters * need.bytes_per_parameter;
   const double room = machine.processor.memory_bytes * options.memory_fraction;

@@ -15,9 +15,11 @@ namespace {
 struct PlanCosts {
   const spec::ModelSpec& model;
   const spec::Plan& plan;
+  BlockKinds kinds;
   LayerCosts costs, plain;  // of blocks that recompute, and of those that do not
 
-  PlanCosts(const Job& job, const spec::Plan& of, Pricer& pricer) : model(job.model), plan(of) {
+  PlanCosts(const Job& job, const Stack& stack, const spec::Plan& of, Pricer& pricer)
+      : model(job.model), plan(of), kinds(block_kinds(job, stack, of.layout)) {
     Layout all = plan.layout, none = plan.layout;
     all.recompute_blocks = none.recompute_blocks = -1;
     none.recompute = spec::Recompute::none;
@@ -31,8 +33,8 @@ struct PlanCosts {
     if (std::holds_alternative<spec::EmbeddingSpec>(spec)) return costs.embedding;
     if (std::holds_alternative<spec::HeadSpec>(spec)) return costs.head;
     const LayerCosts& of = plan.recompute[at] == spec::Recompute::none ? plain : costs;
-    const bool is_dense = spec::moe_of(model) != nullptr && !std::get<spec::BlockSpec>(spec).moe;
-    return is_dense ? of.dense_block : of.block;
+    const bool is_other = !kinds.is_other.empty() && kinds.is_other[at - 1];
+    return is_other ? of.other_block : of.block;
   }
 };
 
@@ -131,7 +133,7 @@ Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& sta
   result.plan = std::move(solved.plan);
   result.has_plan = true;
   result.bytes = bytes_of(result.plan, machine);
-  const PlanCosts costs(job, result.plan, pricer);
+  const PlanCosts costs(job, stack, result.plan, pricer);
   result.stage_seconds = stage_seconds(costs);
   if (layout.pp > 1) simulate_pipeline(machine, layout, price, costs, result);
   return result;
@@ -140,7 +142,7 @@ Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& sta
 sim::Result play_pipeline(const Job& job, const spec::Machine& machine, const Stack& stack,
                           const spec::Plan& plan, const Layout& layout) {
   Pricer pricer(job, machine, stack);
-  return simulated(machine, layout, PlanCosts(job, plan, pricer), true);
+  return simulated(machine, layout, PlanCosts(job, stack, plan, pricer), true);
 }
 
 }  // namespace trireme::plan

@@ -20,7 +20,11 @@ bool is_described(const spec::Processor& p, Precision precision) {
       return p.fp32_flops > 0;
     case Precision::bf16:
       return p.bf16_flops > 0;
+    case Precision::fp16:
+      return p.bf16_flops > 0;
     case Precision::fp8:
+    case Precision::fp8_block:
+    case Precision::fp8_delayed:
       return p.fp8_flops > 0;
     case Precision::fp4:
       return p.fp4_flops > 0;

@@ -171,6 +171,15 @@ std::vector<const Proposal*> Finalists::best_of_kinds() const {
   return list;
 }
 
+const Proposal* Finalists::best_with(Precision precision) const {
+  const Proposal* best = nullptr;
+  for (const Proposal* p : passed_) {
+    if (p->layout.precision != precision) continue;
+    if (best == nullptr || is_faster(p, best)) best = p;
+  }
+  return best;
+}
+
 const Proposal* Finalists::nearest() const {
   const Proposal* best = nullptr;
   const auto is_nearer = [](const Proposal& a, const Proposal& b) {

@@ -58,6 +58,8 @@ class Finalists {
   Choice choice() const;
   // Returns the fastest layout of each kind, fastest first.
   std::vector<const Proposal*> best_of_kinds() const;
+  // Returns the fastest layout with this precision that passed, or null.
+  const Proposal* best_with(Precision) const;
   // Returns the confirmed layout that needs the least memory, preferring those that the engine can
   // run; null if none was confirmed.
   const Proposal* nearest() const;

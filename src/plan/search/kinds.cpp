@@ -42,6 +42,7 @@ std::string_view name_of(LayoutKind kind) {
 
 Simplicity simplicity_of(const Layout& l) {
   Simplicity s;
+  s.is_quantized = spec::is_fp8(l.precision) || l.precision == Precision::fp4;
   for (const int degree : {l.data_ranks(), l.tp, l.cp, l.pp, l.ep})
     s.parallelisms += degree > 1 ? 1 : 0;
   if (l.dp_replicate > 1 && l.dp_shard > 1) ++s.parallelisms;  // HSDP

@@ -26,9 +26,10 @@ enum class LayoutKind : uint8_t {
 LayoutKind kind_of(const Layout&);
 std::string_view name_of(LayoutKind);
 
-// Orders layouts, the simplest first: fewer kinds of parallelism, no stages, 1F1B before other
-// schedules, fewer chunks, less recompute, smaller tp.
+// Orders layouts, the simplest first: no products in 8 bits or less, fewer kinds of parallelism, no
+// stages, 1F1B before other schedules, fewer chunks, less recompute, smaller tp.
 struct Simplicity {
+  bool is_quantized = false;
   int parallelisms = 0;  // number of axes above 1, of dp, tp, cp, pp and ep; HSDP counts once more
   bool is_staged = false;
   bool is_not_1f1b = false;

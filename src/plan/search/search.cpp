@@ -115,6 +115,10 @@ class Search {
     std::ranges::stable_sort(result_.families, is_better);
     std::ranges::sort_heap(result_.fastest, is_better);
     add_alternatives();
+    for (const auto& [value, candidate] : by_value_[precision_field]) {
+      result_.precisions.push_back(candidate);
+    }
+    std::ranges::stable_sort(result_.precisions, is_better);
     std::ranges::sort(front_, [](const Candidate& a, const Candidate& b) {
       return a.price.seconds < b.price.seconds;
     });
@@ -227,7 +231,7 @@ class Search {
   }
 
   // The fields of a layout that the search chooses.
-  static constexpr size_t fields = 11;
+  static constexpr size_t fields = 11, precision_field = fields - 1;
   static std::array<int64_t, fields> values_of(const Layout& l) {
     return {l.tp,
             l.cp,

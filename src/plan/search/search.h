@@ -25,6 +25,9 @@ struct Space {
   std::vector<Kind> pipes;
   std::vector<spec::Recompute> recompute;
   std::vector<Precision> precision = {Precision::bf16};
+  // Blocks that stay in bf16 under recipes of fp8, as in Layout.
+  int bf16_first = Layout{}.bf16_first, bf16_last = Layout{}.bf16_last;
+  std::vector<int> bf16_blocks;
   std::vector<Placement> placement;
   std::vector<int> sequence_parallel;  // 0, 1
   // Kinds of context parallelism; of these each layout is tried with the one that its blocks are
@@ -32,7 +35,7 @@ struct Space {
   // be asked for: it merges partial results, and saves little memory.
   std::vector<spec::ContextKind> context_kinds = {
       spec::ContextKind::ulysses, spec::ContextKind::gather, spec::ContextKind::ulysses_gather};
-  // Includes layouts that the engine cannot run yet, as fp8.
+  // Includes layouts that the engine cannot run, as fp4.
   bool unaudited = false;
   // Formats of every layout; the masters of fp32 layouts are f32.
   base::DType grad_dtype = base::DType::f32, master_dtype = base::DType::f32,
@@ -74,6 +77,7 @@ struct SearchResult {
   std::vector<Candidate> alternatives;  // the best with another value of one field of `best`
   std::vector<Candidate> fastest;       // the fastest that fit, in order
   std::vector<Candidate> families;      // the best of each tp, cp, pp, ep; fastest first
+  std::vector<Candidate> precisions;    // the best of each precision; fastest first
   std::vector<Rejected> rejected;
   std::optional<Candidate> smallest;  // the layout that needs the least memory, fitting or not
   int64_t layouts = 0;                // all layouts of the space

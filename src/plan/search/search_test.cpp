@@ -282,16 +282,30 @@ TEST(Search, alternatives_fit_and_are_not_the_best) {
 TEST(Search, unaudited_layouts_are_priced_only_on_request) {
   Job job = job_of("llama-8b", 64, 4096);
   SearchOptions options = on(16);
-  options.space.precision = {Precision::bf16, Precision::fp8};
-  bool has_fp8 = false;
+  options.space.precision = {Precision::bf16, Precision::fp4};
+  bool has_fp4 = false;
   options.visit = [&](const Layout& l, const Price&) {
-    has_fp8 = has_fp8 || l.precision == Precision::fp8;
+    has_fp4 = has_fp4 || l.precision == Precision::fp4;
   };
-  (void)search(job, shipped_machine("h100"), trireme_stack(), options);
-  EXPECT_FALSE(has_fp8);
+  (void)search(job, shipped_machine("b200"), trireme_stack(), options);
+  EXPECT_FALSE(has_fp4);
   options.space.unaudited = true;
-  (void)search(job, shipped_machine("h100"), trireme_stack(), options);
-  EXPECT_TRUE(has_fp8);
+  (void)search(job, shipped_machine("b200"), trireme_stack(), options);
+  EXPECT_TRUE(has_fp4);
+}
+
+TEST(Search, the_best_of_each_recipe_is_found) {
+  const Job job = job_of("llama-8b", 64, 4096);
+  SearchOptions options = on(16);
+  options.space.precision = {Precision::bf16, Precision::fp8, Precision::fp8_block};
+  options.space.bf16_first = 2;
+  const SearchResult found = search(job, shipped_machine("h100"), trireme_stack(), options);
+  ASSERT_EQ(found.precisions.size(), 3U);
+  EXPECT_EQ(found.precisions.front().layout, found.best->layout);
+  EXPECT_EQ(found.precisions.front().layout.precision, Precision::fp8);
+  EXPECT_EQ(found.precisions.front().layout.bf16_first, 2);
+  EXPECT_EQ(found.precisions.back().layout.precision, Precision::bf16);
+  EXPECT_EQ(found.precisions.back().layout.bf16_first, 0) << "no meaning";
 }
 
 // Returns the chunks of interleaved layouts by pp.

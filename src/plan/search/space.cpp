@@ -78,6 +78,9 @@ class Enumerator {
           layout.grad_dtype = space_.grad_dtype;
           layout.reduce_dtype = space_.reduce_dtype;
           layout.deterministic = space_.deterministic;
+          layout.bf16_first = space_.bf16_first;
+          layout.bf16_last = space_.bf16_last;
+          layout.bf16_blocks = space_.bf16_blocks;
           layout.tp = static_cast<int>(tp);
           layout.cp = static_cast<int>(cp);
           layout.pp = static_cast<int>(pp);
@@ -137,7 +140,8 @@ class Enumerator {
     const bool may_shard = int64_t{data} * layout.cp > 1;
     for (const Precision precision : space_.precision) {
       layout.precision = precision;
-      layout.master_dtype = precision == Precision::fp32 ? base::DType::f32 : space_.master_dtype;
+      const bool has_fp32_masters = precision == Precision::fp32 || precision == Precision::fp16;
+      layout.master_dtype = has_fp32_masters ? base::DType::f32 : space_.master_dtype;
       for (int zero = 0; zero <= (may_shard ? 3 : 0); ++zero) {
         if (!allows(space_.zero, zero) && may_shard) continue;
         spec::set_data_ranks(layout, data, zero);

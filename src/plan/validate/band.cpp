@@ -48,8 +48,11 @@ Band band_of(const Job& job, const spec::Machine& machine, const Stack& stack, c
   if (l.cp > 1) {
     widen(other_error, "context parallelism: few runs to compare with");
   }
-  if (l.precision == Precision::fp8 || l.precision == Precision::fp4) {
-    widen(other_error, fmt::format("unaudited: the engine has no {} yet", name_of(l.precision)));
+  if (l.precision == Precision::fp4) {
+    widen(other_error, fmt::format("unaudited: the engine has no {}", name_of(l.precision)));
+  }
+  if (spec::is_fp8(l.precision)) {
+    widen(other_error, fmt::format("{}: few runs to compare with", name_of(l.precision)));
   }
   if (l.ranks() > max_compared_gpus) {
     widen(other_error, fmt::format("{} GPUs: the largest measured run to compare with had {}",

@@ -20,7 +20,8 @@ struct Product {
 OpCost product_cost(const Product& p, base::DType dtype, int64_t bytes) {
   const double flops =
       2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-  return {p.kind, p.m, p.n, p.k, p.layout, dtype, flops, bytes};
+  const GemmLayout layout = base::is_float8(dtype) ? GemmLayout::nt : p.layout;
+  return {p.kind, p.m, p.n, p.k, layout, dtype, flops, bytes};
 }
 
 }  // namespace
@@ -99,16 +100,18 @@ OpCost sum_pairs_cost(const SumPairsShape& s, base::DType dtype) {
                    s.tokens * s.chosen * word_bytes};
 }
 
-OpCost grouped_forward_cost(const GroupedShape& s, base::DType dtype) {
-  const int64_t elements = s.rows * (s.in + s.out) + s.groups * s.out * s.in;
-  return product_cost({OpKind::grouped_forward, s.rows, s.out, s.in, GemmLayout::nt}, dtype,
-                      elements * base::size_of(dtype));
+OpCost grouped_forward_cost(const GroupedShape& s, const ProductTypes& types) {
+  const int64_t bytes = (s.rows * s.in + s.groups * s.out * s.in) * base::size_of(types.operands) +
+                        s.rows * s.out * base::size_of(types.results);
+  return product_cost({OpKind::grouped_forward, s.rows, s.out, s.in, GemmLayout::nt},
+                      types.operands, bytes);
 }
 
-OpCost grouped_backward_input_cost(const GroupedShape& s, base::DType dtype) {
-  const int64_t elements = s.rows * (s.in + s.out) + s.groups * s.out * s.in;
-  return product_cost({OpKind::grouped_backward_input, s.rows, s.in, s.out, GemmLayout::nn}, dtype,
-                      elements * base::size_of(dtype));
+OpCost grouped_backward_input_cost(const GroupedShape& s, const ProductTypes& types) {
+  const int64_t bytes = (s.rows * s.out + s.groups * s.out * s.in) * base::size_of(types.operands) +
+                        s.rows * s.in * base::size_of(types.results);
+  return product_cost({OpKind::grouped_backward_input, s.rows, s.in, s.out, GemmLayout::nn},
+                      types.operands, bytes);
 }
 
 OpCost grouped_backward_weight_cost(const GroupedShape& s, base::DType dtype, base::DType grad,
@@ -118,10 +121,11 @@ OpCost grouped_backward_weight_cost(const GroupedShape& s, base::DType dtype, ba
                       s.rows * (s.in + s.out) * base::size_of(dtype) + (adds ? 2 : 1) * gradients);
 }
 
-OpCost grouped_swiglu_forward_cost(const GroupedSwigluShape& s, base::DType dtype) {
-  const int64_t elements = s.rows * (s.D + 3 * s.F) + s.groups * 2 * s.F * s.D;
-  return product_cost({OpKind::grouped_swiglu_forward, s.rows, 2 * s.F, s.D, GemmLayout::nt}, dtype,
-                      elements * base::size_of(dtype) + s.rows * word_bytes);
+OpCost grouped_swiglu_forward_cost(const GroupedSwigluShape& s, const ProductTypes& types) {
+  const int64_t bytes = (s.rows * s.D + s.groups * 2 * s.F * s.D) * base::size_of(types.operands) +
+                        s.rows * 3 * s.F * base::size_of(types.results) + s.rows * word_bytes;
+  return product_cost({OpKind::grouped_swiglu_forward, s.rows, 2 * s.F, s.D, GemmLayout::nt},
+                      types.operands, bytes);
 }
 
 OpCost grouped_swiglu_cost(int64_t rows, int64_t F, base::DType dtype) {
@@ -132,10 +136,13 @@ OpCost grouped_swiglu_cost(int64_t rows, int64_t F, base::DType dtype) {
           .bytes = rows * (3 * F * base::size_of(dtype) + word_bytes)};
 }
 
-OpCost grouped_swiglu_backward_cost(const GroupedSwigluShape& s, base::DType dtype, bool has_act) {
-  const int64_t elements = s.rows * (s.D + (has_act ? 5 : 4) * s.F) + s.groups * s.D * s.F;
-  return product_cost({OpKind::grouped_swiglu_backward, s.rows, s.F, s.D, GemmLayout::nn}, dtype,
-                      elements * base::size_of(dtype) + 2 * s.rows * word_bytes);
+OpCost grouped_swiglu_backward_cost(const GroupedSwigluShape& s, const ProductTypes& types,
+                                    bool has_act) {
+  const int64_t bytes = (s.rows * s.D + s.groups * s.D * s.F) * base::size_of(types.operands) +
+                        s.rows * (has_act ? 5 : 4) * s.F * base::size_of(types.results) +
+                        2 * s.rows * word_bytes;
+  return product_cost({OpKind::grouped_swiglu_backward, s.rows, s.F, s.D, GemmLayout::nn},
+                      types.operands, bytes);
 }
 
 }  // namespace trireme::spec

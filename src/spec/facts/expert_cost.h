@@ -52,14 +52,23 @@ struct SumPairsShape {
 };
 OpCost sum_pairs_cost(const SumPairsShape&, base::DType dtype);
 
+// The types of a product: that of its operands, and that of its results.
+struct ProductTypes {
+  base::DType operands, results;
+  ProductTypes(base::DType both) : operands(both), results(both) {}  // NOLINT: meant to be implicit
+  ProductTypes(base::DType of_operands, base::DType of_results)
+      : operands(of_operands), results(of_results) {}
+};
+
 // Products of `rows` rows with the matrices [out, in] of `groups` experts. As OpCost: m is rows; n
-// and k are the columns of the result and the inner size, for weight gradients `out` and `in`.
+// and k are the columns of the result and the inner size, for weight gradients `out` and `in`. In 8
+// bits both operands run along the inner index, as in GemmLayout::nt.
 struct GroupedShape {
   int64_t rows = 0, groups = 0;
   int64_t out = 0, in = 0;
 };
-OpCost grouped_forward_cost(const GroupedShape&, base::DType dtype);
-OpCost grouped_backward_input_cost(const GroupedShape&, base::DType dtype);
+OpCost grouped_forward_cost(const GroupedShape&, const ProductTypes&);
+OpCost grouped_backward_input_cost(const GroupedShape&, const ProductTypes&);
 // `dtype` is the type of dy and x, `grad` the type of dweight.
 OpCost grouped_backward_weight_cost(const GroupedShape&, base::DType dtype, base::DType grad,
                                     bool adds);
@@ -69,8 +78,8 @@ struct GroupedSwigluShape {
   int64_t rows = 0, groups = 0;
   int64_t D = 0, F = 0;
 };
-OpCost grouped_swiglu_forward_cost(const GroupedSwigluShape&, base::DType dtype);
+OpCost grouped_swiglu_forward_cost(const GroupedSwigluShape&, const ProductTypes&);
 OpCost grouped_swiglu_cost(int64_t rows, int64_t F, base::DType dtype);
-OpCost grouped_swiglu_backward_cost(const GroupedSwigluShape&, base::DType dtype, bool has_act);
+OpCost grouped_swiglu_backward_cost(const GroupedSwigluShape&, const ProductTypes&, bool has_act);
 
 }  // namespace trireme::spec

@@ -102,6 +102,7 @@ struct Slot {
   int replaces = -1;  // a b_to_w slot that is stored over this f_to_b slot, which is dead by then
   bool backward_only = false;  // written in F for B only: absent in inference
   bool is_decision = false;    // kept under every policy: recompute must not decide again
+  bool skips_f = false;        // F writes it only if it is kept, not if it is recomputed
   bool is_transient = false;   // lives from one phase of F, R or B to the next, under every policy
 };
 
@@ -133,7 +134,9 @@ enum class BlockSlot : int {
   dx2_whole,
   heads,    // q, k, v of some heads for all rows of the group, under Ulysses
   o_heads,  // and their o
-  // ---- products in 8 bits (float8_facts.cpp): there are no h1, h2, act, dqkv and dup
+  // ---- products in 8 bits (float8_facts.cpp): there are no h1, h2, act, dqkv and dup. With
+  // experts (float8_expert_facts.cpp) h2_t, act_t, dup_t and dy_t are those of the rows; there are
+  // no act, dup, x_rows and dy_rows
   amax,  // largest magnitudes by Quantized, of this micro-batch
   h1_t,  // transposed codes, for weight gradients
   h2_t,
@@ -202,6 +205,7 @@ struct LocalShape {
   bool sequence_parallel = false;  // a rank has 1 / tp of the rows of the stream between layers
   double row_budget = 1;           // see Layout
   double expert_capacity = 0;      // see Layout
+  int64_t expert_grain = 1;        // groups of an expert's rows start at its multiples
   int ulysses = 1;                 // see ContextSplit; 1 if cp is 1
   ContextSlices slices = ContextSlices::zigzag;
   bool is_ring = false;

@@ -50,7 +50,8 @@ void Float8Facts::slots(std::vector<Slot>& all) const {
                 .life = Life::f_to_w,
                 .recomputable = true,
                 .recomputed_in_b = true,
-                .backward_only = true};
+                .backward_only = true,
+                .skips_f = true};
   };
   const auto made = [](const char* name, const TensorSpec& spec) {
     return Slot{.name = name, .spec = spec, .life = Life::b_to_w};

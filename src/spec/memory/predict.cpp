@@ -60,9 +60,12 @@ std::vector<int> float8_layers(const ModelSpec& model, const Plan& plan, int pp_
 }
 
 base::TensorSpec numerics_spec(const ModelSpec& model, const Plan& plan, int pp_rank) {
-  const auto layers = static_cast<int64_t>(float8_layers(model, plan, pp_rank).size());
-  if (layers == 0) return {};
-  return {{layers * quantized_count, quantize_counts_bytes}, base::DType::u8};
+  return numerics_spec(std::ssize(float8_layers(model, plan, pp_rank)));
+}
+
+base::TensorSpec numerics_spec(int64_t float8_blocks) {
+  if (float8_blocks == 0) return {};
+  return {{float8_blocks * quantized_count, quantize_counts_bytes}, base::DType::u8};
 }
 
 StepMemory step_memory(const Plan& plan) {

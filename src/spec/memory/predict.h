@@ -38,6 +38,7 @@ std::vector<int> float8_layers(const ModelSpec&, const Plan&, int pp_rank);
 // Returns the memory in which they count what quantising did; an empty shape if there are none.
 constexpr int64_t quantize_counts_bytes = 48;
 base::TensorSpec numerics_spec(const ModelSpec&, const Plan&, int pp_rank);
+base::TensorSpec numerics_spec(int64_t float8_blocks);
 
 StepMemory step_memory(const Plan&);
 int64_t bytes_of(const StepMemory&);

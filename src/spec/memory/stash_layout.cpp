@@ -87,7 +87,8 @@ class SlotPlacer {
         f = b = in_frame(until_w ? Pool::f_to_w : Pool::f_to_b, bytes);
         continue;
       }
-      f = in_layer(Pool::recompute, in_forward, bytes);
+      f = slot.skips_f ? SlotHome{Pool::recompute, 0}
+                       : in_layer(Pool::recompute, in_forward, bytes);
       b = until_w && !is_merged_ ? in_frame(Pool::b_to_w, bytes)
                                  : in_layer(Pool::recompute, in_backward, bytes);
     }
@@ -149,11 +150,12 @@ StashLayout stash_layout(std::span<const StashStage> stages, const schedule::Sch
     layout.pools[index_of(pool)] = {bytes, bytes};
   };
   if (layout.is_merged) serves_a_layer(Pool::b_to_w, placer.merged_b_to_w);
-  // F writes every dropped slot that B needs, so a frame of F is never the smaller one.
+  // F writes every dropped slot that B needs, unless it skips it (Slot::skips_f).
   const int64_t forward = placer.recompute_forward;
   const bool runs_two = schedule::has_pairs(program);
   layout.recompute_backward_at = runs_two ? forward : 0;
-  serves_a_layer(Pool::recompute, forward + (runs_two ? placer.recompute_backward : 0));
+  const int64_t backward = placer.recompute_backward;
+  serves_a_layer(Pool::recompute, runs_two ? forward + backward : std::max(forward, backward));
   layout.stream_odd_at = placer.stream[0];
   serves_a_layer(Pool::stream, placer.stream[0] + placer.stream[1]);
   return layout;

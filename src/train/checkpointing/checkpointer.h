@@ -53,7 +53,9 @@ struct CheckpointHooks {
   std::function<void(const std::string&)> log;        // a human-readable log line
   std::function<void(const SavedGeneration&)> saved;  // on the first rank; may be empty
   std::function<void(int64_t step, const std::string& why)> failed;  // the same
-  base::ProgramId program;                                           // named in the manifests
+  // Returns the state of a run's 8-bit numbers, which is saved, too; null: none. May be empty.
+  std::function<base::Json()> numerics;
+  base::ProgramId program;  // named in the manifests
 };
 
 // Totals over all saves.

@@ -103,7 +103,8 @@ std::optional<Resumed> RunCheckpoints::resume(const RunSteps& run_steps) {
   return Resumed{.step = loaded->step,
                  .samples = data_.samples_until(loaded->step) + shift_,
                  .tokens = loaded_tokens_,
-                 .writer = loaded->writer};
+                 .writer = loaded->writer,
+                 .numerics = loaded->state.value("numerics", base::Json())};
 }
 
 void RunCheckpoints::begin(const Checkpointer::Begin& begin) {
@@ -235,6 +236,10 @@ base::Json RunCheckpoints::run_state(int64_t step) const {
 base::Json RunCheckpoints::saved_state(int64_t step) const {
   base::Json state = run_state(step);
   state["model"] = config::to_json(config_.dims);
+  if (const base::Json numerics = hooks_.numerics ? hooks_.numerics() : base::Json();
+      !numerics.is_null()) {
+    state["numerics"] = numerics;
+  }
   state["program"] = {{"version", hooks_.program.version}, {"commit", hooks_.program.commit}};
   return state;
 }

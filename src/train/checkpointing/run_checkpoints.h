@@ -35,6 +35,7 @@ struct Resumed {
   int64_t samples = 0;  // consumed until then
   int64_t tokens = 0;   // trained on until then, in sequences of any length
   ckpt::Writer writer;  // the run that wrote the checkpoint
+  base::Json numerics;  // CheckpointHooks::numerics; null: none
 };
 
 class RunCheckpoints {

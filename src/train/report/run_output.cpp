@@ -45,21 +45,34 @@ RunOutput::~RunOutput() {
   }
 }
 
-void RunOutput::begin_ranks(const obs::TableShape& shape) {
+void RunOutput::begin_table(std::optional<obs::TableWriter>& table, const obs::TableShape& shape) {
   write([&] {
-    if (!ranks_) ranks_.emplace(folder_.path() / "ranks.bin");
-    ranks_->begin(shape);
+    if (!table) table.emplace(folder_.path() / (shape.table + ".bin"));
+    table->begin(shape);
   });
 }
 
-void RunOutput::add_ranks(int64_t step, std::vector<float> values) {
-  if (!ranks_) return;
+void RunOutput::add_record(std::optional<obs::TableWriter>& table, int64_t step,
+                           std::vector<float> values) {
+  if (!table) return;
   write([&] {
-    ranks_->add({.step = step,
-                 .attempt = attempt_,
-                 .time = obs::wall_seconds(),
-                 .values = std::move(values)});
+    table->add({.step = step,
+                .attempt = attempt_,
+                .time = obs::wall_seconds(),
+                .values = std::move(values)});
   });
+}
+
+void RunOutput::begin_ranks(const obs::TableShape& shape) { begin_table(ranks_, shape); }
+
+void RunOutput::add_ranks(int64_t step, std::vector<float> values) {
+  add_record(ranks_, step, std::move(values));
+}
+
+void RunOutput::begin_numerics(const obs::TableShape& shape) { begin_table(numerics_, shape); }
+
+void RunOutput::add_numerics(int64_t step, std::vector<float> values) {
+  add_record(numerics_, step, std::move(values));
 }
 
 void RunOutput::begin_layers(const std::vector<std::string>& names) {

@@ -59,9 +59,14 @@ class RunOutput {
   // Records of ranks.bin, by the shape of this attempt; begin_ranks() comes first.
   void begin_ranks(const obs::TableShape&);
   void add_ranks(int64_t step, std::vector<float> values);
+  // Records of numerics.bin, likewise.
+  void begin_numerics(const obs::TableShape&);
+  void add_numerics(int64_t step, std::vector<float> values);
 
  private:
   void write(const std::function<void()>& records);
+  void begin_table(std::optional<obs::TableWriter>&, const obs::TableShape&);
+  void add_record(std::optional<obs::TableWriter>&, int64_t step, std::vector<float> values);
 
   const obs::RunOwner& owner_;
   obs::RunDir folder_;
@@ -69,7 +74,7 @@ class RunOutput {
   const int64_t attempt_;
   obs::JsonlSink metrics_;
   std::unique_ptr<obs::MetricSink> tensorboard_;  // null: none
-  std::optional<obs::TableWriter> layers_, ranks_;
+  std::optional<obs::TableWriter> layers_, ranks_, numerics_;
   StepLines lines_;
   std::vector<obs::TableRecord> layer_norms_;  // of the steps in lines_
 };

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/run/incarnation.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "base/error.h"
 #include "ckpt/disk/posix_disk.h"
@@ -11,6 +13,7 @@
 #include "obs/clock.h"
 #include "train/checkpointing/saver.h"
 #include "train/run/engine_state.h"
+#include "train/run/run_numerics.h"
 #include "train/setup/run_identity.h"
 
 namespace trireme::train {
@@ -58,23 +61,44 @@ int64_t newest_step(const config::Config& c, const Resume& resume) {
   return steps.empty() ? 0 : steps.back();
 }
 
+// Returns the blocks that are in bf16 besides the first and last ones, as the checkpoint of `step`
+// has them. One that cannot be read is reported when it is loaded.
+std::vector<int> blocks_at(const config::Config& c, int64_t step) {
+  base::Json state;
+  try {
+    const auto disk = ckpt::posix_disk();
+    const auto folder = std::filesystem::path(c.job.dump_folder) / c.checkpoint.folder;
+    if (step > 0) {
+      const ckpt::Manifest saved = ckpt::read_manifest(*disk, folder / ckpt::generation_name(step));
+      state = saved.state.value("numerics", base::Json());
+    }
+    return RunNumerics::blocks_after(state, c);
+  } catch (const base::Error&) {
+  } catch (const base::Json::exception&) {
+  }
+  return RunNumerics::blocks_after({}, c);
+}
+
 std::unique_ptr<FitJob> job_of(const Incarnation& parts, const Leg& leg) {
   config::Config c = parts.config;
   c.training.seq_len = leg.seq_len;
   c.training.global_batch_size = leg.global_batch_size;
   c.training.local_batch_size = leg.local_batch_size;
   c.moe.row_budget = parts.row_budget;
+  c.precision.bf16_blocks.assign(parts.bf16_blocks.begin(), parts.bf16_blocks.end());
   return std::make_unique<FitJob>(make_fit_job(parts.model, parts.platform.backend,
                                                config::workload_of(c), config::layout_of(c)));
 }
 std::unique_ptr<FitJob> job_of(const Incarnation& parts) { return job_of(parts, *parts.leg); }
 
-// All ranks begin with the leg that the first rank has found. Collective.
+// All ranks begin with the leg and the blocks that the first rank has found. Collective.
 void use_first_leg(Incarnation& parts) {
   const int64_t step = parts.rank.gather(parts.expected_step).front();
+  const std::vector<int> blocks = list_of(parts.rank.gather(set_of(parts.bf16_blocks)).front());
   const Leg& leg = parts.data.leg_at(step + 1);
-  if (&leg == parts.leg) return;
+  if (&leg == parts.leg && blocks == parts.bf16_blocks) return;
   parts.leg = &leg;
+  parts.bf16_blocks = blocks;
   parts.job = job_of(parts);
 }
 
@@ -146,6 +170,7 @@ Incarnation::Incarnation(const config::Config& c, obs::RunMode asked, const Trai
       expected_step(newest_step(c, hooks.resume)),
       leg(&data.leg_at(expected_step + 1)),
       row_budget(c.moe.row_budget),
+      bf16_blocks(blocks_at(c, expected_step)),
       job(job_of(*this)),
       rank(connect_rank(start, *platform.device, c, data.identity(data_contents, c.training.steps)),
            job->plan.mesh, *platform.device),
@@ -183,6 +208,28 @@ void Incarnation::change_row_budget(double to) {
     check_fits(*job, platform, start.device_sharers, train_fit_keys(),
                checkpoint_bytes(config, *job, start.number));
   });
+}
+
+std::string Incarnation::change_precision(const std::vector<int>& to) {
+  const std::vector<int> before = std::exchange(bf16_blocks, to);
+  std::string problem;
+  rebuild(*this, [&] {
+    try {
+      check_fits(*job, platform, start.device_sharers, train_fit_keys(),
+                 checkpoint_bytes(config, *job, start.number));
+    } catch (const base::OutOfMemory& error) {
+      problem = error.what();
+    }
+    // Ranks have different stages, and one that does not fit decides for all.
+    const std::vector<uint8_t> fits = rank.gather(static_cast<uint8_t>(problem.empty() ? 1 : 0));
+    const auto full = std::ranges::find(fits, uint8_t{0});
+    if (full == fits.end()) return;
+    if (problem.empty())
+      problem = fmt::format("rank {} has too little memory", full - fits.begin());
+    bf16_blocks = before;
+    job = job_of(*this);
+  });
+  return problem;
 }
 
 }  // namespace trireme::train

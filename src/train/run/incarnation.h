@@ -5,6 +5,8 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "base/text/json.h"
 #include "config/config.h"
@@ -42,6 +44,9 @@ struct Incarnation {
   // The same with a larger budget of rows for experts. Throws OutOfMemory, with the itemised table,
   // if that does not fit.
   void change_row_budget(double);
+  // The same with other blocks in bf16 (precision.bf16_blocks). If the engine would not fit, it is
+  // rebuilt as it was, and the reason is returned; otherwise an empty text.
+  std::string change_precision(const std::vector<int>& bf16_blocks);
 
   const double start_seconds;  // by obs::steady_seconds()
   const config::Config& config;
@@ -58,9 +63,10 @@ struct Incarnation {
   Platform platform;
   // The number of steps that the newest checkpoint has, if the run is to be resumed, otherwise 0.
   const int64_t expected_step;
-  const Leg* leg;               // of `engine`
-  double row_budget;            // of `job`: that of the configuration, or a larger one
-  std::unique_ptr<FitJob> job;  // of `leg`
+  const Leg* leg;                // of `engine`
+  double row_budget;             // of `job`: that of the configuration, or a larger one
+  std::vector<int> bf16_blocks;  // of `job`: those of the configuration, and ones that fell back
+  std::unique_ptr<FitJob> job;   // of `leg`
   Rank rank;
   const RunPeaks peaks;  // on the first rank; empty on others
   std::unique_ptr<engine::Engine> engine;

@@ -77,6 +77,8 @@ void Run::run_steps() {
                         position_);
   if (parts_.rank.is_first() && hooks_.begins) hooks_.begins(first - 1);
   if (output_) output_->begin_layers(layer_names(parts_.model));
+  if (output_) numerics_.begin(*output_);
+  if (numerics_.blocks() != parts_.bf16_blocks) use_loaded_blocks();
   (void)signals_of(*parts_.engine, true);  // of steps that were replayed
   taken_signals_ = engine_steps_;
   const engine::StepReport begun = parts_.engine->report();
@@ -96,15 +98,9 @@ void Run::enter_leg_of(int64_t step) {
         fmt::format("phase     {} from step {} on: seq_len {}, {} sequences a step; the engine is "
                     "rebuilt",
                     leg.name, step, leg.seq_len, leg.global_batch_size));
-    predicted_sent_bytes_ += predicted_sent_bytes();
-    finish_trace();
-    trace_.reset();
-    checkpoints_.release_engine();
-    record_steps(true);
+    release_engine();
     parts_.change_leg(leg);
-    engine_steps_ = taken_signals_ = 0;
-    checkpoints_.use_engine(*parts_.engine);
-    clock_.forget_laps();
+    use_engine();
     parts_.run_log.add(
         {.kind = obs::EventKind::replan,
          .step = step - 1,
@@ -121,6 +117,35 @@ void Run::enter_leg_of(int64_t step) {
   if (is_traced) summary_.picture = trace_->picture_file();
 }
 
+void Run::release_engine() {
+  predicted_sent_bytes_ += predicted_sent_bytes();
+  finish_trace();
+  trace_.reset();
+  checkpoints_.release_engine();
+  record_steps(true);
+}
+
+void Run::use_engine() {
+  engine_steps_ = taken_signals_ = 0;
+  checkpoints_.use_engine(*parts_.engine);
+  clock_.forget_laps();
+}
+
+void Run::use_loaded_blocks() {
+  checkpoints_.release_engine();
+  const std::string problem = parts_.change_precision(numerics_.blocks());
+  if (!problem.empty()) throw base::OutOfMemory(problem);
+  use_engine();
+}
+
+void Run::change_precision(int64_t step, const std::vector<int>& bf16_blocks) {
+  const obs::PhaseClock::Scope scope(phases(), obs::Phase::warmup);
+  release_engine();
+  const std::string problem = parts_.change_precision(bf16_blocks);
+  use_engine();
+  numerics_.changed(step, problem);
+}
+
 std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& reporter,
                                     int64_t first) {
   const Leg& leg = *parts_.leg;
@@ -134,6 +159,8 @@ std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& repo
     // Transfers of a step that may be logged are measured.
     sampler_.before_step(*parts_.engine, step, has_transfers && agenda.exchanges_requests(step));
     phases().change(step == first ? obs::Phase::warmup : parts_.run_log.phase_of(step));
+    numerics_.before_step(step);
+    if (plant_) plant_->apply(*parts_.engine, step);
     queue_step(batches, step);
     parts_.run_log.waited_for_data(data_seconds + batches.waited_seconds() - data_seconds_);
     data_seconds_ = data_seconds + batches.waited_seconds();
@@ -151,8 +178,17 @@ std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& repo
         return from;
       }
     }
+    std::optional<std::vector<int>> bf16_blocks;
+    if (numerics_.is_due(step)) {
+      clock_.wait(parts_.engine->compute());
+      bf16_blocks = numerics_.after_step(step, output_ ? &*output_ : nullptr);
+    }
     act(step, actions, reporter, batches);
     if (actions.is_last) return std::nullopt;
+    if (bf16_blocks) {
+      change_precision(step, *bf16_blocks);
+      return step + 1;
+    }
   }
   clock_.wait(parts_.engine->compute());
   record_steps();
@@ -198,12 +234,8 @@ void Run::enlarge_budget(int64_t from, int64_t step) {
       fmt::format("experts   step {} was not applied: {} rows exceeded the row budget of {:.3g}; "
                   "the engine is rebuilt with {:.3g}, and the step is repeated",
                   from, overflow_rows_, parts_.row_budget, budget));
-  predicted_sent_bytes_ += predicted_sent_bytes();
-  finish_trace();
-  trace_.reset();
-  checkpoints_.release_engine();
   const obs::PhaseClock::Scope scope(phases(), obs::Phase::warmup);
-  record_steps(true);
+  release_engine();
   parts_.run_log.repeats_until(step);
   parts_.run_log.add({.kind = obs::EventKind::replan,
                       .step = from,
@@ -221,9 +253,7 @@ void Run::enlarge_budget(int64_t from, int64_t step) {
         "moe.overflow = \"drop\", a smaller micro-batch, or resume with another layout\n{}",
         from, error.what()));
   }
-  engine_steps_ = taken_signals_ = 0;
-  checkpoints_.use_engine(*parts_.engine);
-  clock_.forget_laps();
+  use_engine();
   signals_.go_back(from);
   const int64_t repeated = step - from + 1;
   summary_.steps -= repeated;

@@ -11,11 +11,13 @@
 
 #include "train/batches/batches.h"
 #include "train/checkpointing/run_checkpoints.h"
+#include "train/numerics/drift_plant.h"
 #include "train/report/run_output.h"
 #include "train/report/step_clock.h"
 #include "train/report/train_summary.h"
 #include "train/run/control_signals.h"
 #include "train/run/incarnation.h"
+#include "train/run/run_numerics.h"
 #include "train/run/run_position.h"
 #include "train/run/step_agenda.h"
 #include "train/run/step_reporter.h"
@@ -62,6 +64,14 @@ class Run {
   // Takes the steps from `from` to `step` back, and rebuilds the engine with a larger budget.
   // Collective.
   void enlarge_budget(int64_t from, int64_t step);
+  // Rebuilds the engine with other blocks in bf16, after a step. Collective.
+  void change_precision(int64_t step, const std::vector<int>& bf16_blocks);
+  // The same before the first step, if another checkpoint was loaded than the one that the engine
+  // was built for. Throws OutOfMemory.
+  void use_loaded_blocks();
+  // Around a change of the engine. Collective.
+  void release_engine();
+  void use_engine();
   // Replaces the engine if `step` belongs to another leg. Collective.
   void enter_leg_of(int64_t step);
   void check_first_batch(uint64_t own_hash, int64_t step);  // collective
@@ -86,6 +96,8 @@ class Run {
   const config::Config& config_;
   const TrainHooks& hooks_;
   Incarnation parts_;
+  RunNumerics numerics_;
+  std::optional<DriftPlant> plant_;
   TrainSummary summary_;
   std::optional<RunOutput> output_;  // on the first rank, from begin() on
   RunCheckpoints checkpoints_;

@@ -33,6 +33,7 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
     : config_(c),
       hooks_(hooks),
       parts_(c, mode, hooks, start),
+      numerics_(parts_, [this](const std::string& text) { log(text); }),
       checkpoints_({.config = c,
                     .data = parts_.data,
                     .contents = parts_.data_contents,
@@ -49,6 +50,7 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
                 .start = start,
                 .hardware = hardware_.get(),
                 .steps = c.metrics.ranks_freq}) {
+  if (hooks.drift.block >= 0) plant_.emplace(hooks.drift, parts_.model);
   summary_.hardware = parts_.platform.hardware;
   summary_.parameters = spec::parameter_count(parts_.model);
 }
@@ -73,6 +75,7 @@ CheckpointHooks Run::checkpoint_hooks() {
                                     .text = fmt::format(
                                         "the checkpoint of step {} was not saved: {}", step, why)});
               },
+          .numerics = [this] { return numerics_.state(); },
           .program = hooks_.program};
 }
 
@@ -126,6 +129,14 @@ void Run::resume() {
             ? "start     weights of " + config_.training.init_from
             : fmt::format("start     weights initialised from seed {}", config_.debug.seed));
     return;
+  }
+  try {
+    numerics_.restore(resumed_->numerics);
+  } catch (const base::Json::exception& error) {
+    throw base::ConfigError(
+        fmt::format("the checkpoint of step {}: its state 'numerics' is not "
+                    "readable: {}",
+                    resumed_->step, error.what()));
   }
   summary_.total_tokens = position_.tokens_before;
   summary_.steps = summary_.resumed_from = resumed_->step;

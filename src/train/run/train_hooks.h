@@ -12,6 +12,7 @@
 #include "base/program_id.h"
 #include "obs/files/rank_columns.h"
 #include "train/checkpointing/run_checkpoints.h"
+#include "train/numerics/drift_plant.h"
 #include "train/record/run_prediction.h"
 #include "train/trace/trace_steps.h"
 
@@ -33,6 +34,7 @@ struct TrainHooks {
   base::ProgramId program;               // named in the run's files
   std::vector<std::string> environment;  // of programs that the run starts, as "NAME=value"
   MachineFiles machines;                 // for prediction.json
+  DriftOptions drift;                    // planted, for tests of alarms
   double process_start = 0;              // in seconds since 1970; 0: when train() is called
 };
 

@@ -46,6 +46,32 @@ int64_t small_kv_heads(int64_t full, const spec::Layout& l) {
   return std::min(full, (gathers ? 3 : 2) * l.tp * ulysses);
 }
 
+// Returns what sizes of products must be multiples of.
+int64_t grain_of(const spec::Layout& l) {
+  return spec::is_fp8(l.precision) ? spec::recipe_of(l.precision).fp8->grain() : 1;
+}
+
+// With products in 8 bits: heads of the full size, as many as their grain needs.
+void keep_grain(spec::ModelDims& d, const spec::ModelDims& full, const spec::Layout& l) {
+  const int64_t grain = grain_of(l), kv_heads = full.kv_heads == 0 ? full.heads : full.kv_heads;
+  if (grain == 1) return;
+  d.head_dim = full.head_dim == 0 ? full.hidden / full.heads : full.head_dim;
+  const int64_t unit = d.kv_heads;
+  while (d.kv_heads + unit <= kv_heads && d.kv_heads * d.head_dim / l.tp % grain != 0) {
+    d.kv_heads += unit;
+  }
+  if (d.kv_heads * d.head_dim / l.tp % grain != 0) d.kv_heads = kv_heads;
+  d.heads = full.heads / kv_heads * d.kv_heads;
+}
+
+// Some blocks are in 8 bits, and some at both ends are not, if that is so in the full model.
+void keep_bf16_blocks(spec::Layout& l, int layers) {
+  if (!spec::is_fp8(l.precision)) return;
+  l.bf16_first = std::min(l.bf16_first, 1);
+  l.bf16_last = std::min(l.bf16_last, 1);
+  std::erase_if(l.bf16_blocks, [layers](int block) { return block >= layers - 2; });
+}
+
 spec::ModelDims small_model(const spec::ModelDims& full, const spec::Layout& l,
                             const spec::Backend& backend) {
   constexpr int64_t width = 48, ffn_of_a_rank = 24, rows = 48;
@@ -59,8 +85,10 @@ spec::ModelDims small_model(const spec::ModelDims& full, const spec::Layout& l,
   d.head_dim = std::min<int64_t>(head_dim, backend.name == "cuda" ? 64 : 8);
   d.kv_heads = small_kv_heads(kv_heads, l);
   d.heads = queries * d.kv_heads;
-  d.hidden = std::min(d.hidden, base::round_up(width, 8 * tp));
-  d.ffn = std::min(d.ffn, ffn_of_a_rank * tp);
+  keep_grain(d, full, l);
+  const int64_t grain = grain_of(l);
+  d.hidden = std::min(d.hidden, base::round_up(width, std::lcm(8 * tp, grain)));
+  d.ffn = std::min(d.ffn, base::round_up(ffn_of_a_rank, grain) * tp);
   // With tp rows per rank and any remainder the last rank still has a row.
   d.vocab = std::min(d.vocab, tp * std::max((rows + tp - 1) / tp, tp) + d.vocab % tp);
   return d;
@@ -128,6 +156,8 @@ ScaledJob scale_down(const spec::ModelDims& dims, const spec::Workload& work,
   if (full.microbatch_tokens() / cp % tp == 0) {
     while (l.micro_batch * seq_len / cp % tp != 0) ++l.micro_batch;
   }
+  while (l.micro_batch * seq_len / cp % grain_of(l) != 0) ++l.micro_batch;
+  keep_bf16_blocks(l, job.dims.layers);
   // Enough for every schedule to fill its pipeline, with the same remainder modulo pp; a custom
   // schedule fixes the number.
   const int workers = full_layout.hosted_workers();

@@ -10,6 +10,7 @@ namespace {
 // A product of rows with matrices, or with transposed ones.
 struct RowProducts {
   ConstTensor x, weight, starts;
+  const GroupedScales& scales;
   bool transposes = false;
   Tensor y;
 };
@@ -17,8 +18,9 @@ struct RowProducts {
 void multiply_groups(base::ThreadPool& pool, const RowProducts& p) {
   const int64_t cols = p.y.cols();
   const auto compute = [&](const GroupRows& part, int64_t col, int64_t count) {
-    const MatrixProduct product = {rows_of(p.x, part.first, false),
-                                   matrix_of(p.weight, part.group, p.transposes), p.x.cols()};
+    const MatrixProduct product = {rows_of(p.x, p.scales, part.first),
+                                   matrix_of(p.weight, p.scales, part.group, p.transposes),
+                                   p.x.cols()};
     const TileValues values =
         multiply_tile(product, {.rows = part.rows, .col = col, .cols = count});
     for (int64_t r = 0; r < part.rows; ++r) store(p.y, {part.first + r, col, count}, values.at(r));
@@ -40,8 +42,13 @@ void sum_weight_gradients(base::ThreadPool& pool, const GroupedBackwardWeightArg
     const int64_t cols = std::min(max_group_tile_cols, D - d0);
     const int64_t first = index_at(args.starts, g), end = index_at(args.starts, g + 1);
     if (args.adds && first == end) return;
-    const MatrixProduct product = {rows_of(args.dy, first, true), rows_of(args.x, first, false),
-                                   end - first};
+    const GroupedScales& scales = args.scales;
+    const MatrixProduct product =
+        scales.a
+            ? MatrixProduct{columns_of(args.dy, scales.a, scales.shape_a, first, false),
+                            columns_of(args.x, scales.b, scales.shape_b, first, true), end - first}
+            : MatrixProduct{rows_of(args.dy, first, true), rows_of(args.x, first, false),
+                            end - first};
     const TileValues values =
         multiply_tile(product, {.row = n0, .rows = rows, .col = d0, .cols = cols});
     SegmentBuffer buffer;
@@ -63,13 +70,13 @@ void sum_weight_gradients(base::ThreadPool& pool, const GroupedBackwardWeightArg
 
 void grouped_forward(Stream& stream, const GroupedForwardArgs& args) {
   run_on(stream, args, [](base::ThreadPool& pool, const GroupedForwardArgs& a) {
-    multiply_groups(pool, {a.x, a.weight, a.starts, true, a.y});
+    multiply_groups(pool, {a.x, a.weight, a.starts, a.scales, true, a.y});
   });
 }
 
 void grouped_backward_input(Stream& stream, const GroupedBackwardInputArgs& args) {
   run_on(stream, args, [](base::ThreadPool& pool, const GroupedBackwardInputArgs& a) {
-    multiply_groups(pool, {a.dy, a.weight, a.starts, false, a.dx});
+    multiply_groups(pool, {a.dy, a.weight, a.starts, a.scales, false, a.dx});
   });
 }
 

@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/check.h"
 #include "base/shape.h"
+#include "kernels/args.h"
 #include "kernels/cpu/experts/cell_product.h"
 #include "kernels/cpu/experts/tile_product.h"
 #include "kernels/cpu/segment.h"
@@ -22,14 +24,50 @@ static_assert(max_group_tile_cols <= max_segment);
 
 inline int64_t groups_of(const ConstTensor& starts) { return starts.rows() - 1; }
 
-// The matrix of an expert: [N, D] of a tensor [G, N, D].
-inline MatrixView matrix_of(const ConstTensor& weight, int64_t group, bool trans) {
-  return {weight.data + group * weight.row_stride * base::size_of(weight.dtype), weight.dtype,
-          weight.shape[2], trans};
+// The matrix of an expert: [N, D] of a tensor [G, N, D]. In 8 bits it is always used transposed:
+// codes run along the inner index.
+inline MatrixView matrix_of(const ConstTensor& weight, const GroupedScales& scales, int64_t group,
+                            bool trans) {
+  MatrixView view = {weight.data + group * weight.row_stride * base::size_of(weight.dtype),
+                     weight.dtype,
+                     weight.shape[2],
+                     trans || scales.b,
+                     {}};
+  if (!scales.b) return view;
+  const base::Shape one = spec::scale_spec(scales.shape_b, weight.shape[1], weight.shape[2]).shape;
+  view.scale.data = floats_at(scales.b, group * one.elements());
+  if (scales.shape_b == ScaleShape::block_128) {
+    view.scale = {view.scale.data, one[1], 1, spec::scale_block};
+  }
+  return view;
 }
 // Rows of activations from `first` on.
 inline MatrixView rows_of(const ConstTensor& x, int64_t first, bool trans) {
-  return {x.data + first * x.row_stride * base::size_of(x.dtype), x.dtype, x.row_stride, trans};
+  return {x.data + first * x.row_stride * base::size_of(x.dtype), x.dtype, x.row_stride, trans, {}};
+}
+inline ScaleView scales_of(const ConstTensor& scale, ScaleShape shape) {
+  if (!scale) return {};
+  if (shape == ScaleShape::tensor) return {floats_at(scale, 0), 0, 0, 1};
+  return {floats_at(scale, 0), 1, scale.row_stride, 1};
+}
+inline MatrixView rows_of(const ConstTensor& x, const GroupedScales& scales, int64_t first) {
+  MatrixView view = rows_of(x, first, false);
+  view.scale = scales_of(scales.a, scales.shape_a);
+  view.scale.data += first * view.scale.row_stride;
+  return view;
+}
+// Columns of transposed codes [lines, R] from `first` on: the rows of a group.
+inline MatrixView columns_of(const ConstTensor& codes, const ConstTensor& scale, ScaleShape shape,
+                             int64_t first, bool trans) {
+  const ScaleView scales = scales_of(scale, shape);
+  TRIREME_CHECK(scales.block_stride == 0 || first % spec::scale_block == 0,
+                "a group begins at row {}, inside a block of {}", first, spec::scale_block);
+  return {codes.data + first,
+          codes.dtype,
+          codes.row_stride,
+          trans,
+          {scales.data + first / spec::scale_block * scales.block_stride, scales.row_stride,
+           scales.block_stride, scales.rows_together}};
 }
 
 // Neighbouring rows of one group.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/shape.h"
+#include "kernels/cpu/quantize/codes.h"
 #include "kernels/cpu/experts/cell_product.h"
 #include "kernels/cpu/segment.h"
 
@@ -48,12 +49,39 @@ void pack_panel(const T* data, int64_t stride, bool lines_are_rows, const Lines&
   }
 }
 
+// The same for codes, whose lines are rows: to[k, i] = code * scale.
+void pack_codes(const MatrixView& m, const Lines& l, int64_t width, float* to) {
+  if (l.lines < width) std::fill_n(to, width * l.depth, 0.0F);
+  for (int64_t i = 0; i < l.lines; ++i) {
+    const int64_t row = l.first + i;
+    const auto* from = reinterpret_cast<const uint8_t*>(m.data) + row * m.stride;
+    const float* scales = m.scale.data + row / m.scale.rows_together * m.scale.row_stride;
+    for (int64_t k = l.k0; k < l.k0 + l.depth;) {
+      const int64_t block = k / spec::scale_block;
+      const int64_t count = std::min(l.k0 + l.depth, (block + 1) * spec::scale_block) - k;
+      const float scale = scales[block * m.scale.block_stride];
+      float values[spec::scale_block];
+      if (m.dtype == base::DType::f8e4m3) {
+        decode<base::E4m3>(from + k, count, scale, values);
+      } else {
+        decode<base::E5m2>(from + k, count, scale, values);
+      }
+      for (int64_t j = 0; j < count; ++j) to[(k - l.k0 + j) * width + i] = values[j];
+      k += count;
+    }
+  }
+}
+
 // Panels of `width` lines, one after the other.
 template <int64_t width>
 void pack(const MatrixView& m, bool lines_are_rows, const Lines& all, float* to) {
   for (int64_t done = 0; done < all.lines; done += width, to += width * all.depth) {
     const Lines panel = {all.first + done, std::min(width, all.lines - done), all.k0, all.depth};
-    if (m.dtype == base::DType::f32) {
+    if (base::is_float8(m.dtype)) {
+      TRIREME_CHECK(lines_are_rows && m.scale.data != nullptr,
+                    "codes of a product must run along its inner index and have scales");
+      pack_codes(m, panel, width, to);
+    } else if (m.dtype == base::DType::f32) {
       pack_panel<width>(reinterpret_cast<const float*>(m.data), m.stride, lines_are_rows, panel,
                         to);
     } else {

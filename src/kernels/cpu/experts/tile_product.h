@@ -13,12 +13,22 @@ namespace trireme::kernels::cpu {
 
 constexpr int64_t tile_depth = 256;
 
-// A matrix of f32, bf16 or f16 as stored, before op. Rows are `stride` elements apart.
+// Scales of a matrix in 8 bits whose rows run along the inner index k: that of element k of row r
+// is data[r / rows_together * row_stride + k / 128 * block_stride].
+struct ScaleView {
+  const float* data = nullptr;
+  int64_t row_stride = 0, block_stride = 0;
+  int64_t rows_together = 1;
+};
+
+// A matrix as stored, before op: f32, bf16, f16, or 8-bit codes with scales. Rows are `stride`
+// elements apart.
 struct MatrixView {
   const std::byte* data = nullptr;
   base::DType dtype = base::DType::f32;
   int64_t stride = 0;
   bool trans = false;
+  ScaleView scale = {};
 };
 
 struct MatrixProduct {

@@ -24,7 +24,7 @@ namespace trireme::kernels::cuda {
 // In FusedProduct, m is the number of rows that the operands have room for, and clusters_m and
 // tiles are not used; for weight gradients, they are those of one group, and k is not used.
 struct GroupedProduct : FusedProduct {
-  const int32_t* starts;  // [groups + 1]
+  const int32_t* starts;  // [groups + 1]; null: one group of all rows
   int groups;
   // The part that this launch computes; the first is a multiple of 256. For weight gradients, the
   // end is the operands'.
@@ -71,10 +71,13 @@ struct GroupList {
 // numbers. Large groups of weight gradients come first, so that no block begins a long sum when the
 // others end.
 template <Fusion fusion>
-__device__ GroupList list_groups(const GroupedProduct& p, int32_t* memory) {
-  if (p.groups > max_shared_groups) return {p.starts, nullptr};
+__device__ GroupList list_groups(const GroupedProduct& p, int32_t* memory,
+                                 int max_groups = max_shared_groups) {
+  if (p.groups > max_groups) return {p.starts, nullptr};
   const int first = static_cast<int>(threadIdx.x);
-  for (int i = first; i <= p.groups; i += threads) memory[i] = p.starts[i];
+  for (int i = first; i <= p.groups; i += threads) {
+    memory[i] = p.starts != nullptr ? p.starts[i] : (i == 0 ? 0 : p.end_row);
+  }
   if (!is_weight_grad(fusion) || p.groups > max_sorted_groups) return {memory, nullptr};
   __syncthreads();
   int32_t* order = memory + p.groups + 1;
@@ -173,6 +176,11 @@ class GradientTiles {
   uint32_t rank_;
   int at_;
   int number_ = 0;  // of the group in the order
+};
+
+// Registers of threads that multiply, and of the others.
+struct Registers {
+  int multiplying, others;
 };
 
 template <Fusion fusion>

@@ -9,6 +9,7 @@
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/experts/grouped.cuh"
 #include "kernels/cuda/experts/row_sums.h"
+#include "kernels/cuda/quantize/float8.cuh"
 #include "kernels/cuda/values.cuh"
 
 namespace trireme::kernels::cuda {
@@ -22,16 +23,30 @@ constexpr int per_thread = 4;  // rows, and columns
 constexpr int threads_of_side = side / per_thread;
 constexpr int threads_of_tile = threads_of_side * threads_of_side;
 
+// Scales of codes: that of element (k, c) is data[k / 128 k_stride + c / together c_stride].
+struct ScalesOfCodes {
+  const float* data;  // null: values without scales
+  int64_t k_stride, c_stride;
+  int together;
+  __nv_fp8_interpretation_t format;
+};
+
 // An operand [k, side of the tile]: element (k, c) is data[first + k k_stride + c c_stride], zero
 // from the ends on.
 struct Operand {
   InRows rows;
   int64_t first, k_stride, c_stride;
   int64_t k_end, c_end;
+  ScalesOfCodes scales;
 
   __device__ float at(int64_t k, int64_t c) const {
     if (k >= k_end || c >= c_end) return 0;
-    return rows.get(0, first + k * k_stride + c * c_stride);
+    const int64_t place = first + k * k_stride + c * c_stride;
+    if (scales.data == nullptr) return rows.get(0, place);
+    const float scale =
+        scales
+            .data[k / spec::scale_block * scales.k_stride + c / scales.together * scales.c_stride];
+    return value_of_code(static_cast<const uint8_t*>(rows.data)[place], scales.format) * scale;
   }
 };
 
@@ -93,6 +108,8 @@ struct ByRows {
   int groups;
   int64_t first_row, end_row, n, k;
   int64_t weight_n, weight_k;  // strides
+  ScalesOfCodes x_scales, weight_scales;
+  int64_t scales_of_group;
 };
 
 // Values of a tile of rows, and the end of the rows that are there; false without any.
@@ -101,8 +118,10 @@ __device__ bool multiply_rows(const ByRows& p, const Place& place, int64_t& end,
   end = min(static_cast<int64_t>(p.starts[p.groups]), p.end_row);
   if (place.row0 >= end) return false;
   const int group = fused::group_of(p.starts, p.groups, static_cast<int>(place.row0));
-  const Operand a = {p.x, 0, 1, p.x.stride, p.k, end};
-  const Operand b = {p.weight, group * p.weight.stride, p.weight_k, p.weight_n, p.k, p.n};
+  const Operand a = {p.x, 0, 1, p.x.stride, p.k, end, p.x_scales};
+  Operand b = {p.weight, group * p.weight.stride, p.weight_k, p.weight_n, p.k,
+               p.n,      p.weight_scales};
+  if (b.scales.data != nullptr) b.scales.data += group * p.scales_of_group;
   multiply(a, b, place, sum);
   return true;
 }
@@ -170,7 +189,19 @@ struct Gradient {
   int64_t n, width;
   OutRows d;  // its stride is that of a group
   bool adds;
+  ScalesOfCodes dy_scales, x_scales;
 };
+
+// Rows of a group, [k, side]; codes are transposed.
+__device__ Operand operand_of_group(const InRows& x, const ScalesOfCodes& scales, int64_t first,
+                                    int64_t rows, int64_t columns) {
+  if (scales.data == nullptr) {
+    return {x, first * x.stride, x.stride, 1, rows, columns, scales};
+  }
+  ScalesOfCodes own = scales;
+  own.data += first / spec::scale_block * scales.k_stride;
+  return {x, first, 1, x.stride, rows, columns, own};
+}
 
 __global__ void __launch_bounds__(threads_of_tile) gradient_kernel(Gradient p) {
   const Place place = {static_cast<int64_t>(blockIdx.x) * side,
@@ -178,8 +209,8 @@ __global__ void __launch_bounds__(threads_of_tile) gradient_kernel(Gradient p) {
   const int group = static_cast<int>(blockIdx.z);
   const int64_t first = p.starts[group], rows = p.starts[group + 1] - first;
   float sum[per_thread][per_thread] = {};
-  multiply({p.dy, first * p.dy.stride, p.dy.stride, 1, rows, p.n},
-           {p.x, first * p.x.stride, p.x.stride, 1, rows, p.width}, place, sum);
+  multiply(operand_of_group(p.dy, p.dy_scales, first, rows, p.n),
+           operand_of_group(p.x, p.x_scales, first, rows, p.width), place, sum);
   for (int r = 0; r < per_thread; ++r) {
     for (int c = 0; c < per_thread; ++c) {
       if (place.row(r) >= p.n || place.column(c) >= p.width) continue;
@@ -191,11 +222,34 @@ __global__ void __launch_bounds__(threads_of_tile) gradient_kernel(Gradient p) {
 
 // ---- host side
 
+// Rows of any type.
+InRows any_rows(const ConstTensor& t) {
+  return base::is_float8(t.dtype) ? InRows{t.data, t.row_stride, t.dtype} : in_rows(t);
+}
+
+ScalesOfCodes scales_of_codes(const ConstTensor& codes, const ConstTensor& scale,
+                              ScaleShape shape) {
+  if (!scale) return {};
+  const bool has_rows = shape == ScaleShape::row_128;
+  return {.data = data<float>(scale),
+          .k_stride = has_rows ? scale.row_stride : 0,
+          .c_stride = has_rows ? 1 : 0,
+          .together = 1,
+          .format = codes.dtype == base::DType::f8e4m3 ? __NV_E4M3 : __NV_E5M2};
+}
+
 ByRows by_rows(const ConstTensor& x, const ConstTensor& weight, bool is_backward,
-               const ConstTensor& starts) {
+               const ConstTensor& starts, const GroupedScales& scales = {}) {
   const int64_t width = weight.shape[2];
-  return {.x = in_rows(x),
-          .weight = in_rows(weight),
+  ScalesOfCodes of_weight = scales_of_codes(weight, scales.b, scales.shape_b);
+  const base::Shape one = spec::scale_spec(scales.shape_b, weight.shape[1], width).shape;
+  if (scales.shape_b == ScaleShape::block_128) {
+    of_weight.k_stride = 1;
+    of_weight.c_stride = one[1];
+    of_weight.together = static_cast<int>(spec::scale_block);
+  }
+  return {.x = any_rows(x),
+          .weight = any_rows(weight),
           .starts = data<int32_t>(starts),
           .groups = static_cast<int>(weight.shape[0]),
           .first_row = 0,
@@ -203,7 +257,10 @@ ByRows by_rows(const ConstTensor& x, const ConstTensor& weight, bool is_backward
           .n = weight.shape[is_backward ? 2 : 1],
           .k = weight.shape[is_backward ? 1 : 2],
           .weight_n = is_backward ? 1 : width,
-          .weight_k = is_backward ? width : 1};
+          .weight_k = is_backward ? width : 1,
+          .x_scales = scales_of_codes(x, scales.a, scales.shape_a),
+          .weight_scales = of_weight,
+          .scales_of_group = one.elements()};
 }
 
 dim3 grid_of_tiles(int64_t rows, int64_t columns, int64_t groups = 1) {
@@ -223,7 +280,7 @@ void queue_rows(CudaStream& stream, const ByRows& p, const Tensor& y) {
 }  // namespace
 
 void general_grouped_forward(CudaStream& stream, const GroupedForwardArgs& args) {
-  queue_rows(stream, by_rows(args.x, args.weight, false, args.starts), args.y);
+  queue_rows(stream, by_rows(args.x, args.weight, false, args.starts, args.scales), args.y);
 }
 
 void general_grouped_backward_input(CudaStream& stream, const GroupedBackwardInputArgs& args) {
@@ -246,9 +303,16 @@ void general_grouped_swiglu_backward(CudaStream& stream, const GroupedSwigluBack
 }
 
 void general_grouped_backward_weight(CudaStream& stream, const GroupedBackwardWeightArgs& args) {
-  const Gradient p = {in_rows(args.dy), in_rows(args.x), data<int32_t>(args.starts),
-                      args.dy.cols(),   args.x.cols(),   out_rows(args.dweight),
-                      args.adds};
+  const GroupedScales& scales = args.scales;
+  const Gradient p = {.dy = any_rows(args.dy),
+                      .x = any_rows(args.x),
+                      .starts = data<int32_t>(args.starts),
+                      .n = args.dweight.shape[1],
+                      .width = args.dweight.shape[2],
+                      .d = out_rows(args.dweight),
+                      .adds = args.adds,
+                      .dy_scales = scales_of_codes(args.dy, scales.a, scales.shape_a),
+                      .x_scales = scales_of_codes(args.x, scales.b, scales.shape_b)};
   gradient_kernel<<<grid_of_tiles(p.n, p.width, args.dweight.shape[0]), threads_of_tile, 0,
                     stream.handle()>>>(p);
   check_launch("general grouped weight gradient");

@@ -72,10 +72,6 @@ __device__ void copy_grouped_operands(const GroupedProduct& p, Shared shared,
   }
 }
 
-// Registers of threads that multiply, and of the others.
-struct Registers {
-  int multiplying, others;
-};
 template <Fusion fusion>
 constexpr Registers registers_of() {
   if (is_plain(fusion) || fusion == Fusion::weight_grad) return {232, 40};

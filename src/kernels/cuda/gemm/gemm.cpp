@@ -7,9 +7,12 @@
 // (fused_products.h). Otherwise they are kernels after the product, with one exception: the
 // gradient of GELU in large products is cuBLASLt's epilogue. A bias gradient is cuBLASLt's epilogue
 // in large weight gradients where that is as good, otherwise a kernel before the product. Sums of d
-// and a recomputed GELU are kernels around the product.
+// and a recomputed GELU are kernels around the product. Products of 8-bit operands are cuBLASLt's
+// with scales, bias and addend, or if both have scales of rows those of experts/grouped_codes.cuh;
+// all else is done by kernels around them.
 #include "base/check.h"
 #include "base/shape.h"
+#include "kernels/cuda/experts/grouped_codes.h"
 #include "kernels/cuda/gemm/gemm_kernels.h"
 #include "kernels/cuda/gemm/gemm_plans.h"
 #include "kernels/cuda/gemm_fused/fused_products.h"
@@ -47,18 +50,35 @@ bool is_same(const ConstTensor& x, const ConstTensor& y) {
   return x.data == y.data && x.row_stride == y.row_stride && x.dtype == y.dtype;
 }
 
-// Returns whether the library supports products of these types.
-bool are_types_known(const GemmArgs& args, const Product& p) {
-  const bool inputs =
-      args.a.dtype == args.b.dtype &&
-      (p.d.dtype == DType::f32 || (args.a.dtype != DType::f32 && p.d.dtype == args.a.dtype));
+bool is_coded(const GemmArgs& args) { return base::is_float8(args.a.dtype); }
+
+// Returns whether the library supports these 8-bit operands: it takes scales without a stride, and
+// matrices of which every row is aligned.
+bool is_known_operand(const ConstTensor& codes, const ConstTensor& scale, ScaleShape shape) {
+  const bool has_aligned_rows = alignment_of(codes.data) >= 16 && codes.row_stride % 16 == 0 &&
+                                codes.cols() % 16 == 0 && codes.rows() % 16 == 0;
+  if (shape == ScaleShape::tensor) return has_aligned_rows;
+  return has_aligned_rows && codes.cols() % spec::scale_block == 0 &&
+         (shape == ScaleShape::row_128 || codes.rows() % spec::scale_block == 0) &&
+         scale.is_contiguous() && alignment_of(scale.data) >= 16;
+}
+
+// Returns whether the library supports products of these operands and types.
+bool is_known(const GemmArgs& args, const Product& p) {
+  const bool inputs = is_coded(args)
+                          ? is_known_operand(args.a, args.scale_a, args.shape_a) &&
+                                is_known_operand(args.b, args.scale_b, args.shape_b) &&
+                                (!p.bias || p.d.dtype == DType::bf16)
+                          : args.a.dtype == args.b.dtype &&
+                                (p.d.dtype == DType::f32 ||
+                                 (args.a.dtype != DType::f32 && p.d.dtype == args.a.dtype));
   return inputs && (!p.bias || (p.bias.dtype == p.d.dtype && p.bias.is_contiguous())) &&
          (!p.c || p.c.dtype == p.d.dtype);
 }
 
 // Queues the product, or queues nothing and returns false if the library does not support it.
 bool multiply(CudaStream& stream, const GemmArgs& args, const Product& p) {
-  if (!are_types_known(args, p)) return false;
+  if (!is_known(args, p)) return false;
   // The library cannot add a matrix in place that has the memory of d and other strides.
   const bool is_in_place = p.c && p.c.data == p.d.data;
   if (is_in_place && !is_same(p.c, p.d)) return false;
@@ -82,6 +102,11 @@ bool multiply(CudaStream& stream, const GemmArgs& args, const Product& p) {
                              .alpha = args.alpha,
                              .beta = p.beta,
                              .workspace = stream.workspace().data + p.workspace_begin};
+  if (is_coded(args)) {
+    what.coded = {args.b.dtype, args.shape_a, args.shape_b, args.fast_sums};
+    operands.scale_a = args.scale_a.data;
+    operands.scale_b = args.scale_b.data;
+  }
   if (p.c) {
     what.addend = is_in_place ? Addend::in_place : Addend::separate;
     if (!is_in_place) {
@@ -123,7 +148,7 @@ bool is_tiny(const GemmArgs& args) {
 // Returns whether the library's epilogue is tried for the gradient of GELU. Depends on the shape,
 // so that bits do not depend on a measurement as long as the epilogue is exact enough.
 bool suits_epilogue(const GemmArgs& args, const GeluGradient& e) {
-  return flops_of(args) >= min_measured_flops && e.input.data != args.d.data &&
+  return !is_coded(args) && flops_of(args) >= min_measured_flops && e.input.data != args.d.data &&
          args.d.dtype == DType::bf16 && e.input.dtype == DType::bf16 &&
          e.input.row_stride % 8 == 0 && alignment_of(e.input.data) >= 16;
 }
@@ -185,10 +210,19 @@ const FusedProducts& fused_products(CudaStream& stream) {
   return Libraries::of(stream.cuda_device()).fused_products();
 }
 
+// Queues value = alpha op(a) op(b) + beta d of a large product with scales of rows, where the
+// library is slow. Depends on the shape, as above.
+bool multiply_rows(CudaStream& stream, const GemmArgs& args) {
+  return args.shape_a == ScaleShape::row_128 && args.shape_b == ScaleShape::row_128 &&
+         flops_of(args) >= min_measured_flops &&
+         Libraries::of(stream.cuda_device()).grouped_codes().multiply_rows(stream, args);
+}
+
 // ---- run(): the complete operation, one overload for each epilogue
 
 void run(CudaStream& stream, const GemmArgs& args, const AddTerms& e) {
   if (is_empty(args.d)) return;
+  if (!e.bias && !e.residual && multiply_rows(stream, args)) return;
   Product p = {.d = args.d, .bias = e.bias};
   if (e.residual) {
     p.c = e.residual;
@@ -238,7 +272,11 @@ void run(CudaStream& stream, const GemmArgs& args, const BiasGradient& e) {
   if (multiply_with_row_sums(stream, args, e)) return;
   // The workspace holds partial sums here and the library's partial products below; the stream
   // orders the two uses.
-  add_row_sums(stream, args.a, args.trans_a, e.sum);
+  if (is_coded(args)) {
+    add_row_sums_of_codes(stream, args, e.sum);
+  } else {
+    add_row_sums(stream, args.a, args.trans_a, e.sum);
+  }
   run(stream, args, AddTerms{});
 }
 

@@ -20,6 +20,9 @@ void general_gemm(device::CudaStream& stream, const GemmArgs& args);
 // `trans` it needs some of the stream's workspace.
 void add_row_sums(device::CudaStream& stream, const ConstTensor& a, bool trans, const Tensor& sum);
 
+// The same for a of a product of 8-bit operands: sum[i] += sum over k of a's codes times scales.
+void add_row_sums_of_codes(device::CudaStream& stream, const GemmArgs& args, const Tensor& sum);
+
 // d = value * x, or value * gelu'(x) rounded to x's type. All [m, n]; value and x may each be the
 // same tensor as d.
 struct FactorArgs {

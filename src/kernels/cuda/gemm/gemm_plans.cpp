@@ -18,9 +18,31 @@ namespace {
 constexpr int max_candidates = 16;
 
 cudaDataType_t type_of(base::DType dtype) {
-  return dtype == base::DType::bf16  ? CUDA_R_16BF
-         : dtype == base::DType::f16 ? CUDA_R_16F
-                                     : CUDA_R_32F;
+  switch (dtype) {
+    case base::DType::bf16:
+      return CUDA_R_16BF;
+    case base::DType::f16:
+      return CUDA_R_16F;
+    case base::DType::f8e4m3:
+      return CUDA_R_8F_E4M3;
+    case base::DType::f8e5m2:
+      return CUDA_R_8F_E5M2;
+    default:
+      TRIREME_CHECK(dtype == base::DType::f32, "a product of {}", base::name_of(dtype));
+      return CUDA_R_32F;
+  }
+}
+
+int32_t mode_of(spec::ScaleShape shape) {
+  switch (shape) {
+    case spec::ScaleShape::row_128:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    case spec::ScaleShape::block_128:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    case spec::ScaleShape::tensor:
+      break;
+  }
+  return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
 }
 
 template <typename T>
@@ -60,10 +82,16 @@ std::filesystem::path choices_file(const device::CudaDevice& device) {
 }  // namespace
 
 std::string Matmul::to_string() const {
+  std::string operands(base::name_of(in));
+  if (coded) {
+    operands += fmt::format(" x {}, scales {} {}, {} sums", base::name_of(coded->b),
+                            static_cast<int>(coded->shape_a), static_cast<int>(coded->shape_b),
+                            coded->fast_sums ? "fast" : "split");
+  }
   return fmt::format(
       "{} x {} x {} {}{} {} -> {}, epilogue {}, addend {}, strides {} {} {} {} {}, "
       "alignment {} {} {} {} {} {}, workspace {}",
-      m, n, k, trans_a ? 't' : 'n', trans_b ? 't' : 'n', base::name_of(in), base::name_of(out),
+      m, n, k, trans_a ? 't' : 'n', trans_b ? 't' : 'n', operands, base::name_of(out),
       static_cast<int>(epilogue), static_cast<int>(addend), a_stride, b_stride, c_stride, d_stride,
       aux_stride, a_align, b_align, c_align, d_align, bias_align, aux_align, workspace_bytes);
 }
@@ -112,10 +140,11 @@ void GemmPlans::describe(Plan& plan, const Matmul& what) const {
   const auto op = [](bool trans) -> int32_t { return trans ? CUBLAS_OP_T : CUBLAS_OP_N; };
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, op(what.trans_b));
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, op(what.trans_a));
+  const base::DType b_type = what.coded ? what.coded->b : what.in;
   if (what.trans_b) {
-    set(plan.a, what.in, what.n, what.k, what.b_stride);
+    set(plan.a, b_type, what.n, what.k, what.b_stride);
   } else {
-    set(plan.a, what.in, what.k, what.n, what.b_stride);
+    set(plan.a, b_type, what.k, what.n, what.b_stride);
   }
   if (what.trans_a) {
     set(plan.b, what.in, what.k, what.m, what.a_stride);
@@ -125,6 +154,12 @@ void GemmPlans::describe(Plan& plan, const Matmul& what) const {
   const bool is_separate = what.addend == Addend::separate;
   set(plan.c, what.out, what.m, what.n, is_separate ? what.c_stride : what.d_stride);
   set(plan.d, what.out, what.m, what.n, what.d_stride);
+  if (what.coded) {
+    set(plan.operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode_of(what.coded->shape_b));
+    set(plan.operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode_of(what.coded->shape_a));
+    set(plan.operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM,
+        static_cast<int8_t>(what.coded->fast_sums ? 1 : 0));
+  }
   uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   if (what.epilogue == MatmulEpilogue::bias) {
     epilogue = CUBLASLT_EPILOGUE_BIAS;
@@ -141,8 +176,13 @@ void GemmPlans::describe(Plan& plan, const Matmul& what) const {
 }
 
 // The proposals depend on the alignment of these pointers, which `what` contains (sums are always
-// aligned to 256 bytes); the pointers themselves change with each call.
+// aligned to 256 bytes, scales as the library requires); the pointers themselves change with each
+// call.
 void GemmPlans::set_pointers(Plan& plan, const Matmul& what, const MatmulOperands& operands) const {
+  if (what.coded) {
+    set(plan.operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, operands.scale_b);
+    set(plan.operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.scale_a);
+  }
   if (what.epilogue == MatmulEpilogue::bias) {
     set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
   } else if (what.epilogue == MatmulEpilogue::gelu_grad) {

@@ -18,12 +18,14 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/dtype.h"
 #include "device/cuda/cuda_device.h"
 #include "kernels/cuda/gemm/gemm_choices.h"
+#include "spec/recipe.h"
 
 namespace trireme::kernels::cuda {
 
@@ -31,12 +33,22 @@ enum class MatmulEpilogue : uint8_t { none, bias, gelu_grad, a_sum };
 // The addend c of the product: none, d itself, or another matrix of d's type.
 enum class Addend : uint8_t { none, in_place, separate };
 
+// What a product of 8-bit operands depends on besides (GemmArgs).
+struct CodedOperands {
+  base::DType b = base::DType::f8e4m3;  // the type of a is Matmul::in
+  spec::ScaleShape shape_a = spec::ScaleShape::tensor, shape_b = spec::ScaleShape::tensor;
+  bool fast_sums = false;
+
+  auto operator<=>(const CodedOperands&) const = default;
+};
+
 // d [m, n] = alpha op(a) op(b) + beta c, then the epilogue: everything that a plan depends on.
 // Row-major.
 struct Matmul {
   int64_t m = 0, n = 0, k = 0;
   bool trans_a = false, trans_b = false;
   base::DType in = base::DType::f32, out = base::DType::f32;
+  std::optional<CodedOperands> coded = {};  // if `in` has 8 bits
   MatmulEpilogue epilogue = MatmulEpilogue::none;
   Addend addend = Addend::none;
   int64_t a_stride = 0, b_stride = 0, c_stride = 0, d_stride = 0, aux_stride = 0;
@@ -53,7 +65,8 @@ struct Matmul {
 
 struct MatmulOperands {
   const std::byte *a = nullptr, *b = nullptr;
-  const std::byte* c = nullptr;  // with Addend::separate only
+  const std::byte *scale_a = nullptr, *scale_b = nullptr;  // with Matmul::coded only
+  const std::byte* c = nullptr;                            // with Addend::separate only
   std::byte* d = nullptr;
   const std::byte* bias = nullptr;  // [n], type of d; with MatmulEpilogue::bias only
   const std::byte* aux = nullptr;   // [m, n], bf16: with MatmulEpilogue::gelu_grad only

@@ -153,8 +153,10 @@ bool FusedProducts::multiply(CudaStream& stream, const GemmArgs& gemm, const Sca
 
 bool FusedProducts::swiglu(CudaStream& stream, const GemmArgs& gemm,
                            const SwigluForwardArgs& swiglu) const {
-  if (!supports(gemm) || !stores_value(gemm) || !gemm.trans_b || !is_aligned_bf16(swiglu.y))
+  if (!supports(gemm) || !stores_value(gemm) || !gemm.trans_b || !is_aligned_bf16(swiglu.y) ||
+      swiglu.amax) {
     return false;
+  }
   FusedProduct p = product_of(maps_, gemm);
   p.value = data<bf16>(gemm.d);
   p.value_stride = gemm.d.row_stride;
@@ -167,7 +169,8 @@ bool FusedProducts::swiglu(CudaStream& stream, const GemmArgs& gemm,
 bool FusedProducts::swiglu_grad(CudaStream& stream, const GemmArgs& gemm,
                                 const SwigluBackwardArgs& swiglu) const {
   if (!supports(gemm) || !stores_value(gemm) || gemm.trans_b || !is_aligned_bf16(swiglu.gate_up) ||
-      !is_aligned_bf16(swiglu.dgate_up) || (swiglu.y && !is_aligned_bf16(swiglu.y))) {
+      !is_aligned_bf16(swiglu.dgate_up) || (swiglu.y && !is_aligned_bf16(swiglu.y)) ||
+      swiglu.amax) {
     return false;
   }
   FusedProduct p = product_of(maps_, gemm);

@@ -30,8 +30,9 @@ CUtensorMap describe(void* encode, const device::ConstTensor& t,
     boxes[i] = static_cast<cuuint32_t>(i == 0 ? box.columns : i == 1 ? box.rows : 1);
     steps[i] = 1;
   }
-  const CUtensorMapDataType type = t.dtype == base::DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                                                : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  const CUtensorMapDataType type = base::is_float8(t.dtype)       ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                                   : t.dtype == base::DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                                                  : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
   CUtensorMap map;
   const CUresult result = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(encode)(
       &map, type, static_cast<cuuint32_t>(dimensions),

@@ -20,7 +20,7 @@ class TensorMaps {
 
   bool is_supported() const { return encode_ != nullptr; }
 
-  // Matrices of bf16 or f32 whose rows are aligned to 16 bytes. Elements outside are read as zero.
+  // Matrices of bf16, f32 or 8-bit codes whose rows are aligned to 16 bytes. Elements outside are read as zero.
   // REQUIRES: is_supported().
   CUtensorMap matrix(const device::ConstTensor& matrix, const Box& box) const;
   // Several matrices [number, rows, columns], where a box belongs to one; or one [rows, columns].

@@ -24,6 +24,7 @@ __global__ void __launch_bounds__(general_backward_threads) norm_backward_genera
   const int64_t rows = a.T - first < general_rows ? a.T - first : general_rows;
   float* partial = a.partials + blockIdx.x * a.partials_stride;
   float* dresidual = partial + dresidual_place<kind> * a.D;
+  Largest<float> largest;
   for (int64_t c = threadIdx.x; c < a.D; c += blockDim.x) {
     partial[c] = 0;
     if (a.has_dbias) partial[a.D + c] = 0;
@@ -49,17 +50,22 @@ __global__ void __launch_bounds__(general_backward_threads) norm_backward_genera
       const float residual = a.dresidual.data != nullptr ? a.dresidual.get(t, c) : 0.0F;
       if (a.has_dresidual_sum) dresidual[c] += residual;
       a.dx.set(t, c, r * (g - g_mean - xhat * g_xhat_mean) + residual);
+      if (a.amax != nullptr) largest.add(a.dx.get(t, c));
       if (a.y.data != nullptr) {
         const float bias = a.bias.data != nullptr ? a.bias.get(0, c) : 0.0F;
         a.y.set(t, c, norm_y<kind>(xhat, weight, bias));
       }
     }
   }
+  __shared__ uint32_t maxima[general_backward_threads / warp_size];
+  if (a.amax != nullptr) raise_by_block(a.amax, largest.bits(), maxima);
 }
 
 bool is_fast(const NormBackwardArgs& args) {
   const base::DType dtype = args.x.dtype;
   const int64_t width = 16 / base::size_of(dtype);
+  // Magnitudes are used with bf16 only; there is no fast kernel for other types.
+  if (args.amax && dtype != base::DType::bf16) return false;
   return args.x.rows() <= INT32_MAX / 2 &&
          args.x.cols() <= width * max_vectors * norm_max_threads &&
          is_fast_matrix(args.dy, dtype) && is_fast_matrix(args.x, dtype) &&
@@ -69,15 +75,15 @@ bool is_fast(const NormBackwardArgs& args) {
 }
 
 // Each returns the number of rows of partials that it fills.
-template <typename T, NormKind kind, bool sums_dresidual>
+template <typename T, NormKind kind, bool sums_dresidual, bool raises>
 int64_t launch_fast(device::CudaStream& stream, const NormBackward& a) {
   const int64_t moves = a.D / Vec<T>::width;
   const int64_t vectors = moves <= norm_max_threads ? 1 : 2;
   const int64_t threads = ceil_div(moves, vectors * warp_size) * warp_size;
   const int64_t resident = stream.cuda_device().multiprocessors() * (norm_max_threads / threads);
   const int64_t blocks = std::min(norm_partials(a.T), resident);
-  const auto kernel = vectors == 1 ? norm_backward_fast<T, kind, 2, 1, sums_dresidual>
-                                   : norm_backward_fast<T, kind, 1, 2, sums_dresidual>;
+  const auto kernel = vectors == 1 ? norm_backward_fast<T, kind, 2, 1, sums_dresidual, raises>
+                                   : norm_backward_fast<T, kind, 1, 2, sums_dresidual, raises>;
   constexpr int64_t thread_bytes = 16 * stages * vectors_per_turn;
   device::cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           static_cast<int>(thread_bytes * norm_max_threads)),
@@ -93,11 +99,14 @@ int64_t launch_fast(device::CudaStream& stream, const NormBackward& a) {
 template <NormKind kind>
 int64_t launch(device::CudaStream& stream, const NormBackwardArgs& args, const NormBackward& a) {
   int64_t blocks = norm_partials(a.T);
-  if (is_fast(args)) {
+  if (is_fast(args) && a.amax != nullptr) {
+    blocks = a.has_dresidual_sum ? launch_fast<bf16, kind, true, true>(stream, a)
+                                 : launch_fast<bf16, kind, false, true>(stream, a);
+  } else if (is_fast(args)) {
     with_real_type(args.x.dtype, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
-      blocks = a.has_dresidual_sum ? launch_fast<T, kind, true>(stream, a)
-                                   : launch_fast<T, kind, false>(stream, a);
+      blocks = a.has_dresidual_sum ? launch_fast<T, kind, true, false>(stream, a)
+                                   : launch_fast<T, kind, false, false>(stream, a);
     });
   } else {
     norm_backward_general<kind>
@@ -128,7 +137,8 @@ void norm_backward(Stream& stream, const NormBackwardArgs& args) {
                           .D = D,
                           .inverse_D = 1.0F / static_cast<float>(D),
                           .has_dbias = static_cast<bool>(args.dbias),
-                          .has_dresidual_sum = static_cast<bool>(args.dresidual_sum)};
+                          .has_dresidual_sum = static_cast<bool>(args.dresidual_sum),
+                          .amax = amax_bits(args.amax)};
   device::CudaStream& cuda = device::cuda_stream(stream);
   const bool is_layer = args.kind == NormKind::layer;
   const int64_t blocks =

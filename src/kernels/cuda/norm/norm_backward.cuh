@@ -18,6 +18,7 @@ struct NormBackward {
   int64_t T, D;
   float inverse_D;
   bool has_dbias, has_dresidual_sum;
+  uint32_t* amax;  // of dx; may be null
 };
 
 struct RowStats {

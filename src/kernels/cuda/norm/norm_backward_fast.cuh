@@ -11,6 +11,7 @@
 #pragma once
 
 #include "kernels/cuda/norm/norm_backward.cuh"
+#include "kernels/cuda/quantize/magnitude.cuh"
 #include "kernels/cuda/shared_memory.cuh"
 
 namespace trireme::kernels::cuda {
@@ -46,8 +47,8 @@ constexpr int dresidual_place = kind == NormKind::layer ? 2 : 1;
 
 // REQUIRES: all operands are of type T and vectorisable, T fits an int, D <= N vectors for each
 // thread, dynamic shared memory of stages * vectors_per_turn vectors a thread; `sums_dresidual` as
-// in the parameters; it requires a dresidual.
-template <typename T, NormKind kind, int R, int N, bool sums_dresidual>
+// in the parameters; it requires a dresidual; `raises`: there is an amax.
+template <typename T, NormKind kind, int R, int N, bool sums_dresidual, bool raises>
 __global__ void __launch_bounds__(norm_max_threads) norm_backward_fast(NormBackward a) {
   static_assert(R * N == max_vectors);
   constexpr int W = Vec<T>::width;
@@ -94,6 +95,7 @@ __global__ void __launch_bounds__(norm_max_threads) norm_backward_fast(NormBackw
   for (int stage = 0; stage < stages; ++stage) {
     fetch(places + stage * stage_bytes, first + stage * step);
   }
+  Largest<T> largest;
   float weight[N][W] = {}, dweight[N][W] = {}, dbias[N][W] = {}, dresidual[N][W] = {};
   const auto column = [](int k) { return static_cast<int>(threadIdx.x + k * blockDim.x) * W; };
 #pragma unroll
@@ -156,7 +158,11 @@ __global__ void __launch_bounds__(norm_max_threads) norm_backward_fast(NormBackw
           if constexpr (is_layer) inner -= g_mean;
           dx[j] += r[i] * inner;
         }
-        store_values(reinterpret_cast<T*>(dx_part.at(i, k)), dx);
+        if constexpr (raises) {
+          store_values(reinterpret_cast<T*>(dx_part.at(i, k)), dx, largest);
+        } else {
+          store_values(reinterpret_cast<T*>(dx_part.at(i, k)), dx);
+        }
         if (a.y.data != nullptr) {
           float y[W], bias[W] = {};
           if (a.bias.data != nullptr) load_values(a.bias.row<T>(0) + column(k), bias);
@@ -184,6 +190,10 @@ __global__ void __launch_bounds__(norm_max_threads) norm_backward_fast(NormBackw
     if constexpr (sums_dresidual) {
       store_floats(partial + dresidual_place<kind> * a.D + c, dresidual[k]);
     }
+  }
+  if constexpr (raises) {
+    __shared__ uint32_t maxima[norm_max_threads / warp_size];
+    raise_by_block(a.amax, largest.bits(), maxima);
   }
 }
 

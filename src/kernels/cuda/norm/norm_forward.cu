@@ -6,7 +6,10 @@
 // variance is summed around the mean without a second read. The general one reads rows again. Sums
 // are fp32 within a thread and fp64 across threads. The mean is rounded to fp32, as
 // norm_backward receives it: an error of half a bit of elements as large as the mean.
+//
+// Kernels with `raises` also find the largest magnitude of y.
 #include "kernels/cuda/norm/norm.cuh"
+#include "kernels/cuda/quantize/magnitude.cuh"
 
 namespace trireme::kernels::cuda {
 namespace {
@@ -24,6 +27,7 @@ struct Parameters {
   int64_t T, D;
   float eps;
   double inverse_D;
+  uint32_t* amax;
 };
 
 // The sum over a warp, or over the block through `shared`, which no other sum may use. All threads
@@ -64,21 +68,16 @@ __device__ void store_stats(const Parameters& a, int64_t t, float mean, float r)
   }
 }
 
-// REQUIRES: all operands are of type T and vectorisable; a team of `threads` holds a row of `N`
-// vectors a thread.
-template <typename T, NormKind kind, bool is_warp, int N>
-__global__ void __launch_bounds__(is_warp ? warps_per_block* warp_size : max_threads)
-    norm_forward_fast(Parameters a) {
+// Computes row t. REQUIRES: all operands are of type T and vectorisable; a team of `threads` holds
+// a row of `N` vectors a thread.
+template <typename T, NormKind kind, bool is_warp, int N, bool raises>
+__device__ void norm_row(const Parameters& a, int64_t t, Largest<T>& largest) {
   constexpr int W = Vec<T>::width;
   __shared__ double shared[2][warp_size];
-  const int64_t t =
-      is_warp ? static_cast<int64_t>(blockIdx.x) * warps_per_block + threadIdx.x / warp_size
-              : static_cast<int64_t>(blockIdx.x);
   const int threads = is_warp ? warp_size : static_cast<int>(blockDim.x);
   const int thread =
       is_warp ? static_cast<int>(threadIdx.x) % warp_size : static_cast<int>(threadIdx.x);
   const int D = static_cast<int>(a.D);
-  if (t >= a.T) return;  // complete warps, and never if a block computes a row
 
   float s[N][W];
   if (a.residual.data != nullptr) {
@@ -144,7 +143,26 @@ __global__ void __launch_bounds__(is_warp ? warps_per_block* warp_size : max_thr
     for (int j = 0; j < W; ++j) {
       s[k][j] = norm_y<kind>(norm_xhat<kind>(s[k][j], mean, r), weight[j], bias[j]);
     }
-    store_values(a.y.row<T>(t) + c, s[k]);
+    if constexpr (raises) {
+      store_values(a.y.row<T>(t) + c, s[k], largest);
+    } else {
+      store_values(a.y.row<T>(t) + c, s[k]);
+    }
+  }
+}
+
+template <typename T, NormKind kind, bool is_warp, int N, bool raises>
+__global__ void __launch_bounds__(is_warp ? warps_per_block* warp_size : max_threads)
+    norm_forward_fast(Parameters a) {
+  const int64_t t =
+      is_warp ? static_cast<int64_t>(blockIdx.x) * warps_per_block + threadIdx.x / warp_size
+              : static_cast<int64_t>(blockIdx.x);
+  Largest<T> largest;
+  // Complete warps, and always if a block computes a row.
+  if (t < a.T) norm_row<T, kind, is_warp, N, raises>(a, t, largest);
+  if constexpr (raises) {
+    __shared__ uint32_t maxima[max_threads / warp_size];
+    raise_by_block(a.amax, largest.bits(), maxima);
   }
 }
 
@@ -169,15 +187,21 @@ __global__ void __launch_bounds__(general_forward_threads) norm_forward_general(
   }
   const float r = reciprocal_deviation<false>(a, squares, shared[1]);
   if (threadIdx.x == 0) store_stats<kind>(a, t, mean, r);
+  Largest<float> largest;
   for (int64_t c = threadIdx.x; c < a.D; c += blockDim.x) {
     const float bias = a.bias.data != nullptr ? a.bias.get(0, c) : 0.0F;
     a.y.set(t, c, norm_y<kind>(norm_xhat<kind>(s_at(c), mean, r), a.weight.get(0, c), bias));
+    if (a.amax != nullptr) largest.add(a.y.get(t, c));
   }
+  __shared__ uint32_t maxima[general_forward_threads / warp_size];
+  if (a.amax != nullptr) raise_by_block(a.amax, largest.bits(), maxima);
 }
 
 bool is_fast(const NormForwardArgs& args) {
   const base::DType dtype = args.x.dtype;
   const int64_t width = 16 / base::size_of(dtype);
+  // Magnitudes are used with bf16 only; there is no fast kernel for other types.
+  if (args.amax && dtype != base::DType::bf16) return false;
   return args.x.cols() <= width * max_vectors * max_threads && is_fast_matrix(args.x, dtype) &&
          is_fast_matrix(args.residual, dtype) && is_fast_matrix(args.sum, dtype) &&
          is_fast_matrix(args.y, dtype) && is_fast_vector(args.weight, dtype) &&
@@ -185,26 +209,28 @@ bool is_fast(const NormForwardArgs& args) {
 }
 
 // A warp computes a row if N vectors a lane are enough, otherwise a block does.
-template <typename T, NormKind kind, int N = 1>
+template <typename T, NormKind kind, bool raises, int N = 1>
 void launch_fast(cudaStream_t stream, const Parameters& a) {
   const int64_t moves = a.D / Vec<T>::width;
   if (moves <= N * warp_size) {
-    norm_forward_fast<T, kind, true, N>
+    norm_forward_fast<T, kind, true, N, raises>
         <<<grid_of(ceil_div(a.T, warps_per_block)), warps_per_block * warp_size, 0, stream>>>(a);
   } else if constexpr (N < max_vectors) {
-    launch_fast<T, kind, N + 1>(stream, a);
+    launch_fast<T, kind, raises, N + 1>(stream, a);
   } else {
     const int64_t threads = ceil_div(moves, N * warp_size) * warp_size;
-    norm_forward_fast<T, kind, false, N>
+    norm_forward_fast<T, kind, false, N, raises>
         <<<grid_of(a.T), static_cast<unsigned>(threads), 0, stream>>>(a);
   }
 }
 
 template <NormKind kind>
 void launch(cudaStream_t stream, const NormForwardArgs& args, const Parameters& a) {
-  if (is_fast(args)) {
+  if (is_fast(args) && a.amax != nullptr) {
+    launch_fast<bf16, kind, true>(stream, a);
+  } else if (is_fast(args)) {
     with_real_type(args.x.dtype, [&](auto* type) {
-      launch_fast<std::remove_pointer_t<decltype(type)>, kind>(stream, a);
+      launch_fast<std::remove_pointer_t<decltype(type)>, kind, false>(stream, a);
     });
   } else {
     norm_forward_general<kind><<<grid_of(a.T), general_forward_threads, 0, stream>>>(a);
@@ -227,7 +253,8 @@ void norm_forward(Stream& stream, const NormForwardArgs& args) {
                         .T = T,
                         .D = D,
                         .eps = args.eps,
-                        .inverse_D = 1.0 / static_cast<double>(D)};
+                        .inverse_D = 1.0 / static_cast<double>(D),
+                        .amax = amax_bits(args.amax)};
   const cudaStream_t handle = device::cuda_stream(stream).handle();
   args.kind == NormKind::rms ? launch<NormKind::rms>(handle, args, a)
                              : launch<NormKind::layer>(handle, args, a);

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "base/float8.h"
+#include "kernels/cpu/quantize/codes.h"
 #include "kernels/cpu/segment.h"
 #include "kernels/quantize_args.h"
 
@@ -16,24 +16,6 @@ struct Operand {
   ConstTensor scale = {};  // present if x is in 8 bits
   ScaleShape shape = ScaleShape::tensor;
 };
-
-inline const uint8_t* bytes_at(const ConstTensor& x, int64_t row) {
-  return reinterpret_cast<const uint8_t*>(x.data) + row * x.row_stride;
-}
-inline uint8_t* bytes_at(const Tensor& x, int64_t row) {
-  return reinterpret_cast<uint8_t*>(x.data) + row * x.row_stride;
-}
-
-// values[i] = the value of codes[i], times scale.
-template <typename Float8>
-void decode(const uint8_t* codes, int64_t count, float scale, float* values) {
-#pragma omp simd
-  for (int64_t i = 0; i < count; ++i) {
-    Float8 code;
-    code.bits = codes[i];
-    values[i] = static_cast<float>(code) * scale;
-  }
-}
 
 // Returns the scale of the element (row, col). Elements with one value of col / scale_block share
 // it.
@@ -59,11 +41,9 @@ inline const float* values_of(const Operand& operand, const Segment& s, float* b
                              ? end
                              : std::min(end, (col / spec::scale_block + 1) * spec::scale_block);
     const float scale = scale_at(operand, s.row, col);
-    if (operand.x.dtype == base::DType::f8e4m3) {
-      decode<base::E4m3>(codes + col, next - col, scale, buffer + (col - s.first));
-    } else {
-      decode<base::E5m2>(codes + col, next - col, scale, buffer + (col - s.first));
-    }
+    with_format(operand.x.dtype, [&]<typename Float8>(Float8) {
+      decode<Float8>(codes + col, next - col, scale, buffer + (col - s.first));
+    });
     col = next;
   }
   return buffer;

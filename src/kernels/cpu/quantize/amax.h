@@ -30,6 +30,10 @@ inline void raise(uint32_t& value, uint32_t bits) {
   }
 }
 
+// The elements of a flat tensor of largest magnitudes, as bits.
+inline uint32_t magnitude_at(const ConstTensor& amax, int64_t index) {
+  return std::bit_cast<uint32_t>(floats_at(amax, 0)[index]) & 0x7fffffffU;
+}
 inline uint32_t& bits_at(const Tensor& amax, int64_t index) {
   return reinterpret_cast<uint32_t*>(amax.data)[index];
 }

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures the alarm of 8-bit numbers on real runs.
+
+Every run trains a small Llama in fp8-tensor. By seed, the activations of one block begin to grow at
+some step and at some rate (src/train/numerics/drift_plant.h). The table lists when the first alarm
+came, which block it named, and when the loss diverged: the first step whose loss is more than six
+standard deviations above the mean of the 50 steps before the onset. With --fallback every run is
+repeated with precision.fallback = "bf16", which must keep the loss. --healthy N trains N steps in
+several runs without a drift, which must have no alarm.
+
+  tests/drift/run.py --program build/release/trireme --data runs/kjv-data/kjv --seeds 20 --fallback
+  tests/drift/run.py --program build/release/trireme --data runs/kjv-data/kjv --healthy 50000
+
+Ends with 1 if fewer than 19 of 20 alarms come in the first half of the way to divergence and name
+the right block, if a fall-back does not keep its run, or if a healthy run has an alarm.
+"""
+import argparse
+import json
+import math
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+
+MODEL = """family = "llama"
+layers = {layers}
+hidden = 128
+heads = 4
+kv_heads = 4
+head_dim = 32
+ffn = 256
+vocab = 256
+max_seq = 256
+norm_eps = 1e-5
+tied_head = true
+rope_theta = 10000
+"""
+LAYERS = 6
+WINDOW = 50
+
+
+def train(args, folder, name, steps, options, drift=None):
+    """Runs `trireme train`; returns losses by step and the events of kind numerics."""
+    run = os.path.join(folder, name)
+    shutil.rmtree(run, ignore_errors=True)
+    model = os.path.join(folder, "model.toml")
+    with open(model, "w", encoding="utf-8") as out:
+        out.write(MODEL.format(layers=LAYERS))
+    settings = {
+        "job.dump_folder": run, "model.name": model, "training.dataset_path": args.data,
+        "training.local_batch_size": 4, "training.seq_len": 128, "training.steps": steps,
+        "training.max_norm": 1e9, "training.skip_norm_multiple": 0, "optimizer.lr": 2e-3,
+        "lr_scheduler.warmup_steps": 50, "precision.recipe": "fp8-tensor", "precision.fallback": "warn",
+        "checkpoint.enable": "false", "metrics.enable_tensorboard": "false", "metrics.log_freq": 100}
+    settings.update(options)
+    command = [args.program, "train"] + [f"--{key}={value}" for key, value in settings.items()]
+    environment = dict(os.environ)
+    environment.pop("TRIREME_PLANT_DRIFT", None)
+    if drift:
+        environment["TRIREME_PLANT_DRIFT"] = ",".join(f"{key}={value}" for key, value in drift.items())
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        print(done.stdout[-2000:], file=sys.stderr)
+        raise SystemExit(f"{name}: exit code {done.returncode}")
+    losses = {}
+    with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as lines:
+        for line in lines:
+            one = json.loads(line)
+            if one["kind"] == "train":
+                losses[one["step"]] = float(one["loss_metrics/global_avg_loss"])
+    with open(os.path.join(run, "events.jsonl"), encoding="utf-8") as lines:
+        events = [json.loads(line) for line in lines]
+    if not args.keep:
+        shutil.rmtree(run, ignore_errors=True)
+    return losses, [event for event in events if event["kind"] == "numerics"]
+
+
+def divergence(losses, onset):
+    """The first step after the onset whose loss has a z-score above 6."""
+    before = [losses[step] for step in range(onset - WINDOW + 1, onset + 1)]
+    mean = sum(before) / len(before)
+    deviation = math.sqrt(sum((loss - mean) ** 2 for loss in before) / (len(before) - 1))
+    for step in range(onset + 1, max(losses) + 1):
+        if not losses[step] <= mean + 6 * deviation:
+            return step
+    return None
+
+
+def drift_of(seed):
+    dice = random.Random(seed)
+    return {"block": dice.randrange(1, LAYERS - 1), "channel": dice.randrange(256),
+            "onset": dice.randrange(150, 300), "rate": round(math.exp(dice.uniform(math.log(1.03), math.log(1.3))), 4)}
+
+
+def run_seeds(args, folder):
+    in_time = kept = 0
+    print("seed block  rate onset | alarm named growth | diverged share |" + (" after fall-back" if args.fallback else ""))
+    for seed in range(args.first_seed, args.first_seed + args.seeds):
+        drift = drift_of(seed)
+        bits = math.log2(drift["rate"])
+        steps = drift["onset"] + int(22 / bits)
+        losses, events = train(args, folder, f"seed-{seed}", steps, {"debug.seed": seed}, drift)
+        end = divergence(losses, drift["onset"])
+        alarms = [event for event in events if event["data"]["what"] == "alarm"]
+        first = alarms[0] if alarms else None
+        share = (first["step"] - drift["onset"]) / (end - drift["onset"]) if first and end else math.nan
+        is_good = first is not None and first["data"]["block"] == drift["block"] and 0 < share <= 0.5
+        in_time += is_good
+        line = f"{seed:4} {drift['block']:5} {drift['rate']:5.3f} {drift['onset']:5} | "
+        line += f"{first['step']:5} {first['data']['block']:5} {first['data']['growth_bits']:6.2f} | " if first else "    -     -      - | "
+        line += f"{end or '-':>8} {share:5.2f} | "
+        if args.fallback:
+            healthy, _ = train(args, folder, f"seed-{seed}-healthy", steps, {"debug.seed": seed})
+            safe, changes = train(args, folder, f"seed-{seed}-bf16", steps,
+                                  {"debug.seed": seed, "precision.fallback": "bf16"}, drift)
+            tail = range(max(safe) - 9, max(safe) + 1)
+            loss, reference = (sum(of[step] for step in tail) / 10 for of in (safe, healthy))
+            fell = [event["data"]["blocks"] for event in changes if event["data"]["what"] == "fallback"]
+            is_kept = divergence(safe, drift["onset"]) is None and fell[:1] == [[drift["block"]]]
+            kept += is_kept
+            line += f"{'kept' if is_kept else 'LOST'}: loss {loss:.3f}, without drift {reference:.3f}"
+        print(line + ("" if is_good else "  <-- not in time"), flush=True)
+    print(f"{in_time} of {args.seeds} alarms in the first half, with the right block")
+    if args.fallback:
+        print(f"{kept} of {args.seeds} runs kept by the fall-back")
+    return in_time * 20 >= args.seeds * 19 and (not args.fallback or kept * 20 >= args.seeds * 19)
+
+
+def run_healthy(args, folder):
+    """Several runs: constant and falling learning rate, small batches, resumed."""
+    kinds = [{}, {"lr_scheduler.decay_ratio": 0.8, "optimizer.lr": 4e-3}, {"training.local_batch_size": 1},
+             {"optimizer.lr": 8e-3, "lr_scheduler.warmup_steps": 200}, {"optimizer.lr": 5e-4, "training.max_norm": 1}]
+    alarms, steps = 0, args.healthy // len(kinds)
+    for number, options in enumerate(kinds):
+        losses, events = train(args, folder, f"healthy-{number}", steps, {"debug.seed": 100 + number, **options})
+        found = [event["text"] for event in events]
+        alarms += len(found)
+        print(f"run {number} ({options}): {max(losses)} steps, loss {losses[max(losses)]:.3f}, alarms: {found}", flush=True)
+    print(f"{alarms} alarms in {steps * len(kinds)} healthy steps")
+    return alarms == 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", required=True, help="the program trireme")
+    parser.add_argument("--data", required=True, help="prefix of a data set of bytes")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--fallback", action="store_true", help="repeat every run with the fall-back")
+    parser.add_argument("--healthy", type=int, default=0, help="train so many steps without a drift instead")
+    parser.add_argument("--keep", help="keep the runs in this folder")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = args.keep or scratch
+        os.makedirs(folder, exist_ok=True)
+        is_good = run_healthy(args, folder) if args.healthy else run_seeds(args, folder)
+    return 0 if is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
