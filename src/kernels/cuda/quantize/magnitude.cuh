@@ -12,8 +12,6 @@
 
 namespace trireme::kernels::cuda {
 
-using f16 = __half;
-
 __device__ inline uint32_t magnitude_bits(float value) {
   return __float_as_uint(value) & 0x7fffffffU;
 }
