@@ -33,8 +33,8 @@ Tensor Quantizer::amax(Quantized which) const {
   return element(pass_.stash[BlockSlot::amax], which);
 }
 
-void Quantizer::find_amax(Quantized which, ConstTensor x) const {
-  if (const Tensor to = amax(which)) ops::amax(pass_.stream, {.x = x, .amax = to});
+void Quantizer::find_amax(Quantized which, ConstTensor x, ConstTensor end) const {
+  if (const Tensor to = amax(which)) ops::amax(pass_.stream, {.x = x, .amax = to, .end = end});
 }
 
 Codes Quantizer::take(Quantized which, int64_t rows, int64_t cols) const {
@@ -46,8 +46,8 @@ Codes Quantizer::transposed(Quantized which, Tensor slot, int64_t rows, int64_t 
   return slot ? codes_in(slot, format(which), fp8_.rows, cols, rows) : Codes{};
 }
 
-void Quantizer::quantize(Quantized which, ConstTensor x, const Codes& rows,
-                         const Codes& columns) const {
+void Quantizer::quantize(Quantized which, ConstTensor x, const Codes& rows, const Codes& columns,
+                         ConstTensor end) const {
   kernels::QuantizeArgs args{.x = x,
                              .rows = rows.values,
                              .columns = columns.values,
@@ -65,7 +65,28 @@ void Quantizer::quantize(Quantized which, ConstTensor x, const Codes& rows,
                       .reshape({static_cast<int64_t>(sizeof(kernels::QuantizeCounts))});
     args.measures = pass_.measures;
   }
+  args.end = end;
   ops::quantize(pass_.stream, args);
+}
+
+Codes Quantizer::transposed_experts(spec::BlockParam param) const {
+  const Tensor weight = pass_.params[static_cast<size_t>(param)];
+  const Tensor scale = pass_.scales[static_cast<size_t>(param)];
+  const int64_t count = weight.shape[0], rows = weight.shape[1], cols = weight.shape[2];
+  // Blocks of scales do not cross matrices: sizes are multiples of them.
+  const Codes all = codes_in(pass_.scratch.take(spec::codes_spec(fp8_.weights, count * cols, rows)),
+                             weight.dtype, fp8_.weights, count * cols, rows);
+  ops::transpose(pass_.stream,
+                 {.x = weight.reshape({count * rows, cols}), .d = all.values, .count = count});
+  const Tensor values = all.values.reshape({count, cols, rows});
+  if (fp8_.weights == ScaleShape::tensor) return {values, scale};
+  const base::Shape one = spec::scale_spec(fp8_.weights, rows, cols).shape;
+  const base::Shape other = spec::scale_spec(fp8_.weights, cols, rows).shape;
+  ops::transpose(pass_.stream,
+                 {.x = scale.reshape({count * one[0], one[1]}).slice_cols(0, other[0]),
+                  .d = all.scale.slice_cols(0, one[0]),
+                  .count = count});
+  return {values, all.scale.reshape({all.scale.elements()})};
 }
 
 Codes Quantizer::transposed_weight(spec::BlockParam param) const {

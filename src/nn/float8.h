@@ -25,17 +25,20 @@ class Quantizer {
   // Returns where a producer raises the largest magnitude of a tensor; empty if it is not needed.
   Tensor amax(spec::Quantized) const;
   // Computes it for a tensor whose producer does not.
-  void find_amax(spec::Quantized, ConstTensor x) const;
+  void find_amax(spec::Quantized, ConstTensor x, ConstTensor end = {}) const;
 
   // Returns memory in scratch for the codes by rows of a [rows, cols] tensor.
   Codes take(spec::Quantized, int64_t rows, int64_t cols) const;
   // Returns the transposed codes in a slot (or other memory) of a [rows, cols] tensor; empty if
   // `slot` is.
   Codes transposed(spec::Quantized, Tensor slot, int64_t rows, int64_t cols) const;
-  // Either may be empty.
-  void quantize(spec::Quantized, ConstTensor x, const Codes& rows, const Codes& columns) const;
+  // Either may be empty. `end`: see kernels::QuantizeArgs.
+  void quantize(spec::Quantized, ConstTensor x, const Codes& rows, const Codes& columns,
+                ConstTensor end = {}) const;
   // Returns transposed codes of a weight, in scratch.
   Codes transposed_weight(spec::BlockParam) const;
+  // The same of the matrices of experts [G, out, in]: [G, in, out], with flat scales.
+  Codes transposed_experts(spec::BlockParam) const;
 
  private:
   base::DType format(spec::Quantized q) const { return pass_.recipe.format(q); }

@@ -15,11 +15,12 @@ struct Operand {
   const ConstTensor& stored;
 };
 
-// Checks that operands are stored in the formats of the recipe. The products of layers other than
-// blocks, and of blocks in bf16, have the storage type.
-void check_roles(const Pass& pass, const Operand& a, const Operand& b) {
+// Checks that operands are stored in the formats of the recipe, or, without scales, in the storage
+// type. The products of layers other than blocks, of blocks in bf16, and of routers and shared
+// experts have the storage type.
+void check_roles(const Pass& pass, bool has_scales, const Operand& a, const Operand& b) {
   for (const Operand& operand : {a, b}) {
-    const base::DType wanted = pass.recipe.format(operand.role);
+    const base::DType wanted = has_scales ? pass.recipe.format(operand.role) : pass.recipe.storage;
     TRIREME_CHECK(wanted == operand.stored.dtype,
                   "recipe '{}' needs {}, the operand is stored as {}", pass.recipe.name,
                   base::name_of(wanted), base::name_of(operand.stored.dtype));
@@ -29,10 +30,11 @@ void check_roles(const Pass& pass, const Operand& a, const Operand& b) {
 }  // namespace
 
 void linear_forward(const Pass& pass, const LinearForward& a) {
-  check_roles(pass, {Role::x_fwd, a.x}, {Role::w_fwd, a.weight});
+  const bool has_scales = static_cast<bool>(a.x_scale);
+  check_roles(pass, has_scales, {Role::x_fwd, a.x}, {Role::w_fwd, a.weight});
   kernels::GemmArgs gemm{
       .a = a.x, .b = a.weight, .d = a.y, .trans_b = true, .epilogue = a.epilogue};
-  if (pass.recipe.fp8) {
+  if (has_scales) {
     gemm.scale_a = a.x_scale;
     gemm.scale_b = a.weight_scale;
     gemm.shape_a = pass.recipe.fp8->rows;
@@ -47,9 +49,10 @@ void linear_forward(const Pass& pass, const LinearForward& a) {
 }
 
 void linear_backward_input(const Pass& pass, const LinearBackwardInput& a) {
-  check_roles(pass, {Role::dy_dgrad, a.dy}, {Role::w_dgrad, a.weight});
+  const bool has_scales = static_cast<bool>(a.dy_scale);
+  check_roles(pass, has_scales, {Role::dy_dgrad, a.dy}, {Role::w_dgrad, a.weight});
   kernels::GemmArgs gemm{.a = a.dy, .b = a.weight, .d = a.dx, .epilogue = a.epilogue};
-  if (pass.recipe.fp8) {
+  if (has_scales) {
     gemm.trans_b = true;
     gemm.scale_a = a.dy_scale;
     gemm.scale_b = a.weight_scale;
@@ -64,10 +67,11 @@ void linear_backward_input(const Pass& pass, const LinearBackwardInput& a) {
 }
 
 void linear_backward_weight(const Pass& pass, const LinearBackwardWeight& a) {
-  check_roles(pass, {Role::x_wgrad, a.x}, {Role::dy_wgrad, a.dy});
+  const bool has_scales = static_cast<bool>(a.dy_scale);
+  check_roles(pass, has_scales, {Role::x_wgrad, a.x}, {Role::dy_wgrad, a.dy});
   kernels::GemmArgs gemm{
       .a = a.dy, .b = a.x, .d = a.weight_grad, .trans_a = true, .beta = a.writes ? 0.0F : 1.0F};
-  if (pass.recipe.fp8) {
+  if (has_scales) {
     gemm.trans_a = false;
     gemm.trans_b = true;
     gemm.scale_a = a.dy_scale;

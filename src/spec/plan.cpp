@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "schedule/catalogue.h"
 #include "schedule/lives.h"
+#include "spec/experts/expert_rows.h"
 #include "spec/memory/predict.h"
 #include "spec/parallel/pipeline_parallel.h"
 #include "spec/parallel/stage_cut.h"
@@ -98,6 +99,7 @@ LocalShape local_shape_of(const Plan& plan) {
           .sequence_parallel = plan.layout.sequence_parallel,
           .row_budget = plan.layout.row_budget,
           .expert_capacity = plan.layout.expert_capacity,
+          .expert_grain = expert_grain(plan.recipe),
           .ulysses = std::max(plan.layout.ulysses, 1),
           .slices = plan.layout.context_slices,
           .is_ring = has_ring(plan.layout.context_kind)};

@@ -9,6 +9,7 @@
 #include "kernels/ops.h"
 #include "nn/boundaries.h"
 #include "nn/layer.h"
+#include "spec/experts/expert_rows.h"
 #include "spec/facts/facts.h"
 #include "spec/facts/rope.h"
 #include "tests/engine/rig.h"
@@ -107,9 +108,14 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
     params.push_back(dims.empty() ? device::Tensor{}
                                   : arena.take({local, has_codes ? recipe.format(spec::Role::w_fwd)
                                                                  : recipe.storage}));
-    scales.push_back(has_codes && dims.size() == 2
-                         ? arena.take(spec::scale_spec(recipe.fp8->weights, dims[0], dims[1]))
-                         : device::Tensor{});
+    if (has_codes && dims.size() == 3) {  // one matrix after the other
+      const base::TensorSpec one = spec::scale_spec(recipe.fp8->weights, dims[1], dims[2]);
+      scales.push_back(arena.take({{dims[0] * one.shape.elements()}, one.dtype}));
+    } else {
+      scales.push_back(has_codes && !dims.empty()
+                           ? arena.take(spec::scale_spec(recipe.fp8->weights, dims[0], dims[1]))
+                           : device::Tensor{});
+    }
     grads.push_back(dims.empty() ? device::Tensor{} : arena.take({local, recipe.grad}));
   }
   std::vector<device::Tensor> state;
@@ -355,6 +361,34 @@ TEST(AuditTest, facts_of_experts_are_what_blocks_send) {
           for (const char* recipe : {"fp32", "bf16"}) {
             audit(model, 2, shape, spec::recipe_from_name(recipe), recompute);
           }
+        }
+      }
+    }
+  }
+}
+
+TEST(AuditTest, facts_of_experts_in_8_bits_are_what_blocks_send) {
+  for (const char* name : {"fp8-tensor", "fp8-block", "fp8-delayed"}) {
+    const spec::Recipe recipe = spec::recipe_from_name(name);
+    const int64_t size = recipe.fp8->grain() == 16 ? 32 : 256;
+    for (spec::ModelDims dims : {tiny_moe(), tiny_shared_moe()}) {
+      dims = sized(dims, size);
+      dims.moe->router.experts = 8;
+      dims.moe->ffn = size;
+      const spec::ModelSpec model = spec::make_model(dims);
+      for (const auto& [ep, etp, tp, cp] :
+           {std::tuple{1, 1, 1, 1}, {2, 1, 1, 1}, {1, 2, 2, 1}, {4, 1, 2, 2}, {2, 2, 2, 2}}) {
+        spec::LocalShape shape{
+            .tokens = 2 * size, .sequences = 2, .seq_len = size * cp, .head_chunk_rows = 5};
+        shape.mesh[spec::Axis::ep] = ep;
+        shape.mesh[spec::Axis::etp] = etp;
+        shape.mesh[spec::Axis::tp] = tp;
+        shape.mesh[spec::Axis::cp] = cp;
+        shape.sequence_parallel = tp > 1;
+        shape.row_budget = 1.5;
+        shape.expert_grain = spec::expert_grain(recipe);
+        for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+          audit(model, 2, shape, recipe, recompute);
         }
       }
     }

@@ -112,14 +112,19 @@ void ExpertFeedForward::forward(Pass& pass, int phase) const {
 
 void ExpertFeedForward::dispatch_forward(Pass& pass) const {
   Stash& stash = pass.stash;
+  const bool is_8_bit = pass.recipe.fp8.has_value();
   if (pass.fills(BlockSlot::h2)) {
-    ops::norm_forward(pass.stream, {.kind = spec_.norm,
-                                    .eps = spec_.norm_eps,
-                                    .x = stash[BlockSlot::x2],
-                                    .weight = at(pass.params, BlockParam::norm2_weight),
-                                    .bias = at(pass.params, BlockParam::norm2_bias),
-                                    .y = stash[BlockSlot::h2],
-                                    .stats = stash[BlockSlot::stats2]});
+    // On one rank the largest magnitude of the rows is that of h2.
+    const bool has_amax = is_8_bit && exchange_.is_local();
+    ops::norm_forward(pass.stream,
+                      {.kind = spec_.norm,
+                       .eps = spec_.norm_eps,
+                       .x = stash[BlockSlot::x2],
+                       .weight = at(pass.params, BlockParam::norm2_weight),
+                       .bias = at(pass.params, BlockParam::norm2_bias),
+                       .y = stash[BlockSlot::h2],
+                       .stats = stash[BlockSlot::stats2],
+                       .amax = has_amax ? Quantizer(pass).amax(spec::Quantized::h2) : Tensor{}});
   }
   const Tensor h2 = stash[BlockSlot::h2];
   if (pass.fills(BlockSlot::logits)) {
@@ -129,10 +134,11 @@ void ExpertFeedForward::dispatch_forward(Pass& pass) const {
                           .y = stash[BlockSlot::logits]});
   }
   if (pass.fills(BlockSlot::place)) route(pass);
-  if (pass.fills(BlockSlot::x_rows)) exchange_.send(pass, h2);
+  if (pass.fills(is_8_bit ? BlockSlot::up : BlockSlot::x_rows)) exchange_.send(pass, h2);
 }
 
 Tensor ExpertFeedForward::experts_forward(Pass& pass) const {
+  if (pass.recipe.fp8) return codes_forward(pass);
   Stash& stash = pass.stash;
   if (pass.fills(BlockSlot::x_rows)) {
     exchange_.receive(pass, stash[BlockSlot::h2], stash[BlockSlot::x_rows]);
@@ -148,7 +154,7 @@ Tensor ExpertFeedForward::experts_forward(Pass& pass) const {
   } else if (pass.fills(BlockSlot::act)) {
     ops::grouped_swiglu(pass.stream, {.gate_up = stash[BlockSlot::up],
                                       .row_weight = stash[BlockSlot::row_weight],
-                                      .end = stash[BlockSlot::starts].slice_rows(rows_.groups, 1),
+                                      .end = end(pass),
                                       .act = stash[BlockSlot::act],
                                       .rows = rows_.expected()});
   }
@@ -247,6 +253,7 @@ void ExpertFeedForward::combine_backward(Pass& pass) const {
 }
 
 Tensor ExpertFeedForward::experts_backward(Pass& pass) const {
+  if (pass.recipe.fp8) return codes_backward(pass);
   Stash& stash = pass.stash;
   exchange_.receive(pass, pass.dy, stash[BlockSlot::dy_rows]);
   const Tensor dweight = pass.scratch.take({{rows_.grouped}, DType::f32});
@@ -287,8 +294,17 @@ void ExpertFeedForward::dispatch_backward(Pass& pass, Tensor drows) const {
                                .other = of_shared,
                                .y = dh2});
   norm_backward(pass, dh2);
-  if (const Tensor x_rows = pass.recomputed_in_b(BlockSlot::x_rows)) {
-    exchange_.receive(pass, stash[BlockSlot::h2], x_rows);
+  if (!pass.recipe.fp8) {
+    if (const Tensor x_rows = pass.recomputed_in_b(BlockSlot::x_rows)) {
+      exchange_.receive(pass, stash[BlockSlot::h2], x_rows);
+    }
+  } else if (const Tensor codes = pass.recomputed_in_b(BlockSlot::h2_t)) {
+    // On one rank only. Nothing reads the rows of dh2 any more.
+    exchange_.receive(pass, stash[BlockSlot::h2], drows);
+    const Quantizer quantizer(pass);
+    quantizer.quantize(spec::Quantized::h2, drows, {},
+                       quantizer.transposed(spec::Quantized::h2, codes, rows_.grouped, spec_.width),
+                       end(pass));
   }
 }
 
@@ -319,8 +335,12 @@ void ExpertFeedForward::backward_weight(Pass& pass) const {
                                                .adds = !pass.writes,
                                                .rows = rows_.expected()});
   };
-  grouped_product(BlockSlot::dy_rows, BlockSlot::act, BlockParam::down_weight);
-  grouped_product(BlockSlot::dup, BlockSlot::x_rows, BlockParam::up_weight);
+  if (pass.recipe.fp8) {
+    codes_weights(pass);
+  } else {
+    grouped_product(BlockSlot::dy_rows, BlockSlot::act, BlockParam::down_weight);
+    grouped_product(BlockSlot::dup, BlockSlot::x_rows, BlockParam::up_weight);
+  }
   const auto product = [&](ConstTensor dy, ConstTensor x, BlockParam weight) {
     linear_backward_weight(pass, {.dy = dy,
                                   .x = x,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The second part of a transformer block as a mixture of experts: norm, router, experts, residual.
-// Formulas, slots and operations are described in spec/facts/expert_facts.cpp, in the same order.
+// Formulas, slots and operations are described in spec/facts/experts/expert_facts.cpp, in the same
+// order.
 #pragma once
 
 #include "nn/block_part.h"
@@ -23,6 +24,17 @@ class ExpertFeedForward final : public BlockPart {
   void backward_weight(Pass&) const;
 
  private:
+  // With products in 8 bits (float8_experts.cpp).
+  Tensor codes_forward(Pass&) const;
+  Tensor codes_backward(Pass&) const;
+  void make_dup(Pass&, Tensor rows, Tensor dup) const;
+  void codes_weights(Pass&) const;
+  kernels::GroupedScales scales_of(const Pass&, const Codes& rows, ConstTensor weight_scale,
+                                   bool is_forward) const;
+  // The number of grouped rows, on the device.
+  ConstTensor end(Pass& pass) const {
+    return pass.stash[spec::BlockSlot::starts].slice_rows(rows_.groups, 1);
+  }
   void dispatch_forward(Pass&) const;
   // Return the results of the rank's experts, which are in scratch.
   Tensor experts_forward(Pass&) const;

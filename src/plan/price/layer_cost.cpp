@@ -9,6 +9,7 @@
 #include "plan/price/expert_cost.h"
 #include "plan/price/op_sum.h"
 #include "spec/context/context_parallel.h"
+#include "spec/experts/expert_rows.h"
 #include "spec/facts/facts.h"
 #include "spec/memory/predict.h"
 #include "spec/parallel/bucket.h"
@@ -236,15 +237,17 @@ spec::Recipe key_recipe(const Stack& stack, const LayerKey& key) {
 
 Pricing pricing_of(const Job& job, const spec::Machine& machine, const Stack& stack,
                    const LayerKey& key) {
-  return {job,
-          machine,
-          stack,
-          key,
-          shape_of(job, stack, key),
-          key_recipe(stack, key),
-          stack.streaming,
-          key.precision,
-          nullptr};
+  Pricing p{job,
+            machine,
+            stack,
+            key,
+            shape_of(job, stack, key),
+            key_recipe(stack, key),
+            stack.streaming,
+            key.precision,
+            nullptr};
+  if (stack.is_engine()) p.shape.expert_grain = spec::expert_grain(p.recipe);
+  return p;
 }
 
 Facts facts_of(const Pricing& p, const spec::ModelSpec& model, int layer,

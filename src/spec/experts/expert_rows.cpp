@@ -20,6 +20,10 @@ double largest_row_budget(const MoeSpec& moe, int ep) {
          static_cast<double>(moe.router.chosen);
 }
 
+int64_t expert_grain(const Recipe& recipe) {
+  return recipe.fp8 && recipe.fp8->rows == ScaleShape::row_128 ? scale_block : 1;
+}
+
 ExpertRows expert_rows(const MoeSpec& moe, const LocalShape& shape, const Backend& backend) {
   ExpertRows r;
   r.tokens = shape.rows();
@@ -29,7 +33,7 @@ ExpertRows expert_rows(const MoeSpec& moe, const LocalShape& shape, const Backen
   r.etp = shape.mesh[Axis::etp];
   TRIREME_CHECK(r.experts % r.ep == 0, "{} experts on {} ranks", r.experts, r.ep);
   r.groups = r.experts / r.ep;
-  r.tile = backend.expert_tile;
+  r.tile = std::max(backend.expert_tile, shape.expert_grain);
   const auto pairs = static_cast<double>(r.pairs());
   if (shape.expert_capacity > 0) {
     r.capacity = ceiling(pairs * shape.expert_capacity / static_cast<double>(r.experts));

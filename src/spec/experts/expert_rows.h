@@ -12,6 +12,7 @@
 #include "spec/experts/moe_spec.h"
 #include "spec/facts/backend.h"
 #include "spec/parallel/axes.h"
+#include "spec/recipe.h"
 
 namespace trireme::spec {
 
@@ -40,6 +41,9 @@ struct ExpertRows {
 // The row budget above which no routing can exceed a block: a token sends at most min(K, experts of
 // a rank) rows to one rank.
 double largest_row_budget(const MoeSpec&, int ep);
+
+// Returns what starts of groups must be multiples of: scales along rows belong to one group.
+int64_t expert_grain(const Recipe&);
 
 // REQUIRES: experts divide by ep.
 ExpertRows expert_rows(const MoeSpec&, const LocalShape&, const Backend&);

@@ -122,8 +122,7 @@ std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h,
   };
   if (fp8 != nullptr) {
     add(fp8->attention_scratch(recomputes));
-    add(experts != nullptr ? experts->scratch() : fp8->feed_forward_scratch(recomputes));
-    if (experts != nullptr) sets.push_back({"mlp.dh2", {h.stream(), partials}});
+    add(experts != nullptr ? experts->scratch(recomputes) : fp8->feed_forward_scratch(recomputes));
     return sets;
   }
   if (h.parts_rows) {
@@ -135,7 +134,7 @@ std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h,
   }
   for (const ScratchSet& set : context.forward_scratch()) sets.push_back(set);
   if (experts != nullptr) {
-    for (const ScratchSet& set : experts->scratch()) sets.push_back(set);
+    add(experts->scratch(recomputes));
   } else if (h.has_tiles) {
     for (const ScratchSet& set : tiles.scratch()) sets.push_back(set);
   } else {
@@ -155,11 +154,6 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
                   const TileFacts& tiles, const ExpertFacts* experts, const Float8Facts* fp8,
                   const Float8Facts::Is& keeps, bool makes_y, Fills fills) {
   Work work;
-  if (fp8 != nullptr && experts == nullptr) {
-    fp8->attention_forward(work, makes_y, fills, keeps);
-    fp8->feed_forward(work, makes_y, fills, keeps);
-    return work;
-  }
   std::vector<OpCost>& ops = work.ops;
   const StreamComm comm(in, h.D);
   const TensorSpec none{};
@@ -168,6 +162,16 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
   const auto norm = [&] {
     ops.push_back(streaming(OpKind::norm_forward, x, {x, h.vec(h.D), bias, x, stats}));
   };
+  if (fp8 != nullptr) {
+    fp8->attention_forward(work, makes_y, fills, keeps);
+    if (experts == nullptr) {
+      fp8->feed_forward(work, makes_y, fills, keeps);
+    } else {
+      if (fills(BlockSlot::h2)) norm();
+      experts->forward(work, makes_y, fills, keeps);
+    }
+    return work;
+  }
   if (fills(BlockSlot::h1)) norm();
   const bool by_heads = context.has_ulysses();
   if (fills(by_heads ? BlockSlot::heads : BlockSlot::qkv)) {
@@ -196,7 +200,7 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
   }
   if (fills(BlockSlot::h2)) norm();
   if (experts != nullptr) {
-    experts->forward(work, makes_y, fills);
+    experts->forward(work, makes_y, fills, keeps);
     return work;
   }
   const bool gelu = s.activation == Activation::gelu;
@@ -220,11 +224,6 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
                          const TileFacts& tiles, const ExpertFacts* experts, const Float8Facts* fp8,
                          Recomputes recomputes) {
   Work work;
-  if (fp8 != nullptr && experts == nullptr) {
-    fp8->feed_forward_backward(work, recomputes);
-    fp8->attention_backward(work, recomputes);
-    return work;
-  }
   std::vector<OpCost>& ops = work.ops;
   const StreamComm comm(in, h.D);
   const TensorSpec none{};
@@ -241,6 +240,8 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
   };
   if (experts != nullptr) {
     experts->backward(work, recomputes, [&] { norm(BlockSlot::h2); });
+  } else if (fp8 != nullptr) {
+    fp8->feed_forward_backward(work, recomputes);
   } else if (h.has_tiles) {
     tiles.backward(work);
   } else {
@@ -261,6 +262,10 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
     comm.sum(work.comm);
     norm(BlockSlot::h2);
   }
+  if (fp8 != nullptr) {
+    fp8->attention_backward(work, recomputes);
+    return work;
+  }
   comm.whole(work.comm);
   ops.push_back(gemm_cost({h.T, h.HK, h.D, GemmLayout::nn, h.act, h.act}, {}));
   context.backward(work);
@@ -273,9 +278,13 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
 
 Work weight_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
                           const ExpertFacts* experts, const Float8Facts* fp8) {
-  if (fp8 != nullptr && experts == nullptr) {
+  if (fp8 != nullptr) {
     Work work;
-    fp8->feed_forward_weights(work);
+    if (experts != nullptr) {
+      experts->weights(work);
+    } else {
+      fp8->feed_forward_weights(work);
+    }
     fp8->attention_weights(work);
     return work;
   }

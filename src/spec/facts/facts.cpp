@@ -104,8 +104,13 @@ std::vector<Param> params_of(const ModelSpec& model, int layer, const Recipe& re
   std::vector<Param> params = params_of(model, layer);
   const bool is_block = std::holds_alternative<BlockSpec>(layer_of(model, layer));
   if (!recipe.fp8 || !is_block) return params;
-  for (Param& param : params)
+  for (Param& param : params) {
     param.is_apart = !param.matrices.empty() || param.view == ParamView::expert;
+  }
+  // Shared experts stay in bf16.
+  for (const BlockParam p : {BlockParam::shared_up_weight, BlockParam::shared_down_weight}) {
+    params[static_cast<size_t>(p)].is_apart = false;
+  }
   return params;
 }
 

@@ -134,7 +134,9 @@ enum class BlockSlot : int {
   dx2_whole,
   heads,    // q, k, v of some heads for all rows of the group, under Ulysses
   o_heads,  // and their o
-  // ---- products in 8 bits (float8_facts.cpp): there are no h1, h2, act, dqkv and dup
+  // ---- products in 8 bits (float8_facts.cpp): there are no h1, h2, act, dqkv and dup. With
+  // experts (float8_expert_facts.cpp) h2_t, act_t, dup_t and dy_t are those of the rows; there are
+  // no act, dup, x_rows and dy_rows
   amax,  // largest magnitudes by Quantized, of this micro-batch
   h1_t,  // transposed codes, for weight gradients
   h2_t,
@@ -203,6 +205,7 @@ struct LocalShape {
   bool sequence_parallel = false;  // a rank has 1 / tp of the rows of the stream between layers
   double row_budget = 1;           // see Layout
   double expert_capacity = 0;      // see Layout
+  int64_t expert_grain = 1;        // groups of an expert's rows start at its multiples
   int ulysses = 1;                 // see ContextSplit; 1 if cp is 1
   ContextSlices slices = ContextSlices::zigzag;
   bool is_ring = false;

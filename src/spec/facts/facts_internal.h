@@ -143,13 +143,16 @@ struct TileFacts {
 struct ExpertFacts {
   ExpertFacts(const BlockSpec& local, const FactsInput&);
 
+  using Is = std::function<bool(BlockSlot)>;
+
   void slots(std::vector<Slot>&) const;
-  std::vector<ScratchSet> scratch() const;
-  // Fill the slots for which `fills` is true, and y if `makes_y`.
-  void forward(Work&, bool makes_y, const std::function<bool(BlockSlot)>& fills) const;
-  // `recomputes` is true for slots that B recomputes; `norm` adds the backward of norm2.
-  void backward(Work&, const std::function<bool(BlockSlot)>& recomputes,
-                const std::function<void()>& norm) const;
+  // `recomputes` is true for slots that B recomputes.
+  std::vector<ScratchSet> scratch(const Is& recomputes) const;
+  // Fill the slots for which `fills` is true, and y if `makes_y`. `keeps` is true for transposed
+  // codes that are written.
+  void forward(Work&, bool makes_y, const Is& fills, const Is& keeps) const;
+  // `norm` adds the backward of norm2.
+  void backward(Work&, const Is& recomputes, const std::function<void()>& norm) const;
   void weights(Work&) const;
 
   const BlockSpec& s;
@@ -157,13 +160,26 @@ struct ExpertFacts {
   const MoeSpec& moe;
   ExpertRows rows;
   base::DType act;
+  const Float8Recipe* fp8;  // null: products in the storage type
 
  private:
+  // ---- with products in 8 bits (float8_expert_facts.cpp)
+  void codes_slots(std::vector<Slot>&) const;
+  std::vector<ScratchSet> codes_scratch(const Is& recomputes) const;
+  // From rows of h2 to results of experts; from rows of dy to those of dh2.
+  void codes_forward(Work&, bool makes_y, const Is& fills, const Is& keeps) const;
+  void codes_backward(Work&, const Is& recomputes) const;
+  void quantize(Work&, int64_t width, bool by_rows, bool by_columns) const;
+  void transpose_weights(Work&, int64_t out, int64_t in_width) const;
+  bool has_amax() const { return fp8->rows == ScaleShape::tensor && !fp8->is_delayed; }
+  base::TensorSpec codes(int64_t n, int64_t width) const { return codes_spec(fp8->rows, n, width); }
+
   base::TensorSpec row(int64_t n, int64_t width) const;
   base::TensorSpec f32(int64_t n, int64_t width) const;
   base::TensorSpec i32(int64_t n, int64_t width) const;
   base::TensorSpec flat_f32(int64_t n) const;
   base::TensorSpec flat_i32(int64_t n) const;
+  void router_backward(Work&) const;
   int64_t load_rows() const;  // of the slot `load`: 0 without an auxiliary loss
   int load_ranks() const;     // over which it is summed
   void route(Work&, bool decides) const;

@@ -13,7 +13,7 @@ namespace {
 using spec::Quantized;
 
 // Five quiet blocks, blocks 0 to 4; `bits` raises act of one of them.
-std::vector<LayerFigures> sample(int block, double bits, const std::vector<int>& fallen = {}) {
+std::vector<LayerFigures> sample_of(int block, double bits, const std::vector<int>& fallen = {}) {
   std::vector<LayerFigures> layers;
   for (int i = 0; i < 5; ++i) {
     if (std::find(fallen.begin(), fallen.end(), i) != fallen.end()) continue;
@@ -25,11 +25,11 @@ std::vector<LayerFigures> sample(int block, double bits, const std::vector<int>&
 }
 
 // Block 3 grows by a bit a step from step 101 on, unless it is in bf16.
-NumericsWatch::Decision run(NumericsWatch& watch, int64_t first, int64_t last) {
+NumericsWatch::Decision run_watch(NumericsWatch& watch, int64_t first, int64_t last) {
   NumericsWatch::Decision all;
   for (int64_t step = first; step <= last; ++step) {
     const double bits = step > 100 ? static_cast<double>(step - 100) : 0;
-    const NumericsWatch::Decision of = watch.add(step, sample(3, bits, watch.fallen()));
+    const NumericsWatch::Decision of = watch.add(step, sample_of(3, bits, watch.fallen()));
     for (const DriftFinding& alarm : of.alarms) all.alarms.push_back(alarm);
     for (const int block : of.to_bf16) all.to_bf16.push_back(block);
     for (const int block : of.to_fp8) all.to_fp8.push_back(block);
@@ -39,7 +39,7 @@ NumericsWatch::Decision run(NumericsWatch& watch, int64_t first, int64_t last) {
 
 TEST(NumericsWatchTest, an_alarm_sends_its_block_to_bf16_and_warn_does_not) {
   NumericsWatch watch({.fallback = Fallback::bf16});
-  const NumericsWatch::Decision of = run(watch, 1, 300);
+  const NumericsWatch::Decision of = run_watch(watch, 1, 300);
   ASSERT_EQ(of.alarms.size(), 1U);
   EXPECT_EQ(of.alarms[0].layer, 4);
   EXPECT_LT(of.alarms[0].step, 110);
@@ -48,25 +48,25 @@ TEST(NumericsWatchTest, an_alarm_sends_its_block_to_bf16_and_warn_does_not) {
   EXPECT_EQ(watch.fallen(), std::vector<int>{3});
 
   NumericsWatch warns({.fallback = Fallback::warn});
-  const NumericsWatch::Decision warned = run(warns, 1, 120);
+  const NumericsWatch::Decision warned = run_watch(warns, 1, 120);
   EXPECT_EQ(warned.alarms.size(), 1U);
   EXPECT_FALSE(warned.changes());
   NumericsWatch off({.fallback = Fallback::off});
-  EXPECT_TRUE(run(off, 1, 120).alarms.empty());
+  EXPECT_TRUE(run_watch(off, 1, 120).alarms.empty());
 }
 
 TEST(NumericsWatchTest, a_block_returns_and_then_stays_away_twice_as_long) {
   NumericsWatch watch({.fallback = Fallback::bf16, .return_steps = 50});
   for (int64_t step = 1; step <= 110; ++step) {
     (void)watch.add(step,
-                    sample(3, step > 100 ? static_cast<double>(step - 100) : 0, watch.fallen()));
+                    sample_of(3, step > 100 ? static_cast<double>(step - 100) : 0, watch.fallen()));
   }
   ASSERT_EQ(watch.fallen(), std::vector<int>{3});
   std::vector<int64_t> changes;
   // It returns quietly; from step 300 on it drifts again.
   for (int64_t step = 111; step <= 600; ++step) {
     const double bits = step > 300 ? static_cast<double>(step - 300) : 0;
-    if (watch.add(step, sample(3, bits, watch.fallen())).changes()) changes.push_back(step);
+    if (watch.add(step, sample_of(3, bits, watch.fallen())).changes()) changes.push_back(step);
   }
   ASSERT_EQ(changes.size(), 4U);  // returns, falls back, returns, falls back
   EXPECT_EQ(changes[2] - changes[1], 100);
@@ -76,7 +76,7 @@ TEST(NumericsWatchTest, a_refused_decision_leaves_the_blocks_as_they_are) {
   NumericsWatch watch({.fallback = Fallback::bf16, .return_steps = 10});
   for (int64_t step = 1; step <= 120; ++step) {
     const double bits = step > 100 ? static_cast<double>(step - 100) : 0;
-    const NumericsWatch::Decision of = watch.add(step, sample(3, bits, watch.fallen()));
+    const NumericsWatch::Decision of = watch.add(step, sample_of(3, bits, watch.fallen()));
     if (of.changes()) watch.refuse(of);
   }
   EXPECT_TRUE(watch.fallen().empty());
@@ -87,8 +87,8 @@ TEST(NumericsWatchTest, a_restored_watch_continues_exactly) {
   NumericsWatch whole(options), restored(options);
   for (const int64_t first : {1, 51, 103, 121}) {
     const int64_t last = first == 1 ? 50 : first == 51 ? 102 : first == 103 ? 120 : 400;
-    run(whole, first, last);
-    run(restored, first, last);
+    run_watch(whole, first, last);
+    run_watch(restored, first, last);
     restored = NumericsWatch::from_json(base::Json::parse(restored.to_json().dump()), options);
   }
   EXPECT_EQ(whole.to_json(), restored.to_json());

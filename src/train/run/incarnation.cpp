@@ -12,8 +12,8 @@
 #include "config/layout.h"
 #include "obs/clock.h"
 #include "train/checkpointing/saver.h"
+#include "train/numerics/run_numerics.h"
 #include "train/run/engine_state.h"
-#include "train/run/run_numerics.h"
 #include "train/setup/run_identity.h"
 
 namespace trireme::train {

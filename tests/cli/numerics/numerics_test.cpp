@@ -29,7 +29,7 @@ class NumericsRun : public testing::Test {
     config = replaced(config, "log_freq = 1", "log_freq = 10");
     config =
         replaced(config, "seq_len = 16", "seq_len = 32\nmax_norm = 1e9\nskip_norm_multiple = 0");
-    config += "[lr_scheduler]\ntotal_steps = 100\n";
+    config += "[lr_scheduler]\ntotal_steps = 100\n[precision]\nbf16_first = 1\nbf16_last = 1\n";
     scratch.write("run.toml", config);
     ::setenv("TRIREME_PLANT_DRIFT", "block=3,channel=5,onset=60,rate=1.5", 1);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // gate | up = x[r] weight[g]^T, act = row_weight silu(gate) up, and its backward. All three ops
 // compute act by the same function from the stored gate and up.
-#include "kernels/cpu/amax.h"
+#include "kernels/cpu/quantize/amax.h"
 #include "kernels/cpu/experts/groups.h"
 #include "kernels/cpu/segment.h"
 #include "kernels/cpu/table_ops.h"

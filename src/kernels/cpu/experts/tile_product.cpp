@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/shape.h"
-#include "kernels/cpu/codes.h"
+#include "kernels/cpu/quantize/codes.h"
 #include "kernels/cpu/experts/cell_product.h"
 #include "kernels/cpu/segment.h"
 

@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(threads_of_tile) gradient_kernel(Gradient p) {
 
 // Rows of any type.
 InRows any_rows(const ConstTensor& t) {
-  return base::is_float8(t.dtype) ? InRows{t.data, t.row_stride, false} : in_rows(t);
+  return base::is_float8(t.dtype) ? InRows{t.data, t.row_stride, t.dtype} : in_rows(t);
 }
 
 ScalesOfCodes scales_of_codes(const ConstTensor& codes, const ConstTensor& scale,

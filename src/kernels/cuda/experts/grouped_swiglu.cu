@@ -21,8 +21,9 @@ constexpr int warps_of_swiglu = threads_of_swiglu / warp_size;
 // The magnitude of a value as T stores it.
 template <typename T>
 __device__ uint32_t stored_magnitude(float value) {
-  if constexpr (std::is_same_v<T, bf16>) value = __bfloat162float(__float2bfloat16_rn(value));
-  return magnitude_bits(value);
+  T stored;
+  store(&stored, value);
+  return magnitude_bits(load(&stored));
 }
 
 template <typename T, int W>

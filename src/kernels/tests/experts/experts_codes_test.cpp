@@ -32,7 +32,7 @@ struct Problem {
   }
   // Tensor cores keep fewer bits of a sum than fp32 has.
   Make make(int64_t terms, int64_t gap = 0) const {
-    return {.dtype = result, .gap = gap, .terms = terms, .from_bf16 = true};
+    return {.dtype = result, .gap = gap, .terms = terms, .from_half = true};
   }
 };
 
@@ -42,7 +42,7 @@ constexpr int64_t twice_rounded = 100'000'000;
 
 // A largest magnitude that an op raises, of rounded values.
 Tensor no_amax(Operands& o) {
-  const Tensor amax = o.result({1}, {.terms = twice_rounded, .from_bf16 = true});
+  const Tensor amax = o.result({1}, {.terms = twice_rounded, .from_half = true});
   std::memset(amax.data, 0, sizeof(float));
   return amax;
 }
@@ -72,7 +72,7 @@ void backward_input(const Problem& p, Operands& o, Stream& stream) {
 void backward_weight(const Problem& p, DType grad, bool adds, Operands& o, Stream& stream) {
   const Codes dy = coded_rows(o, p.groups, p.N, p.gradient(), 3).columns;
   const Codes x = coded_rows(o, p.groups, p.D, p.activation(), 4).columns;
-  const Make make = {.dtype = grad, .terms = p.groups.rows(), .floor = 1, .from_bf16 = true};
+  const Make make = {.dtype = grad, .terms = p.groups.rows(), .floor = 1, .from_half = true};
   const Shape shape = {p.groups.count(), p.N, p.D};
   ops::grouped_backward_weight(stream,
                                {.dy = dy.codes,
@@ -117,7 +117,7 @@ void swiglu_backward(const Problem& p, bool has_act, Operands& o, Stream& stream
        .gate_up = gate_up,
        .row_weight = row_weight,
        .dgate_up = rows_result(o, {rows, 2 * F}, p.make(4 * p.D, 16)),
-       .dweight = rows_result(o, {rows}, {.terms = 4 * p.D + F, .floor = 1, .from_bf16 = true}),
+       .dweight = rows_result(o, {rows}, {.terms = 4 * p.D + F, .floor = 1, .from_half = true}),
        .act = has_act ? act : Tensor{},
        .rows = p.groups.pairs(),
        .scales = p.scales(dy, weight),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/run/run_numerics.h"
+#include "train/numerics/run_numerics.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

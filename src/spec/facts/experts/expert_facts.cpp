@@ -23,7 +23,7 @@
 #include <utility>
 
 #include "spec/experts/expert_rows.h"
-#include "spec/facts/expert_cost.h"
+#include "spec/facts/experts/expert_cost.h"
 #include "spec/facts/facts_internal.h"
 
 namespace trireme::spec::internal {
@@ -36,7 +36,8 @@ ExpertFacts::ExpertFacts(const BlockSpec& local, const FactsInput& input)
       in(input),
       moe(*local.moe),
       rows(expert_rows(*local.moe, input.shape, input.backend)),
-      act(input.recipe.storage) {}
+      act(input.recipe.storage),
+      fp8(input.recipe.fp8 ? &*input.recipe.fp8 : nullptr) {}
 
 TensorSpec ExpertFacts::row(int64_t n, int64_t width) const { return {{n, width}, act}; }
 TensorSpec ExpertFacts::f32(int64_t n, int64_t width) const { return {{n, width}, DType::f32}; }
@@ -103,6 +104,7 @@ void ExpertFacts::slots(std::vector<Slot>& slots) const {
     transient(BlockSlot::answers, "answers", true);
     transient(BlockSlot::returned, "returned", rows.ep > 1);
   }
+  if (fp8 != nullptr) codes_slots(slots);
   if (S == 0) {
     at(BlockSlot::dy_whole) = {.name = "dy_whole", .spec = none, .life = Life::b_to_w};
     return;
@@ -116,7 +118,7 @@ void ExpertFacts::slots(std::vector<Slot>& slots) const {
                                .replaces = static_cast<int>(BlockSlot::shared_up)};
 }
 
-std::vector<ScratchSet> ExpertFacts::scratch() const {
+std::vector<ScratchSet> ExpertFacts::scratch(const Is& recomputes) const {
   const int64_t R = rows.tokens, K = rows.chosen, D = s.width, S = moe.shared_ffn;
   const TensorSpec none{};
   const bool moves = rows.ep > 1, gathers = rows.etp > 1, travels = moves || gathers;
@@ -150,13 +152,19 @@ std::vector<ScratchSet> ExpertFacts::scratch() const {
   }
   const TensorSpec dweight = flat_f32(rows.grouped);
   const TensorSpec dweights = travels ? f32(rows.sent, 1) : none;
-  sets.push_back(
-      {"experts.dweights",
-       {dweight, dweights, values(travels, rows.gathered), values(moves && gathers, rows.sent)}});
-  sets.push_back({"experts.drows", {dweight, dweights, grouped, gathered}});
+  // What gives back one value of each row.
+  std::vector<TensorSpec> back = {dweight, dweights, values(travels, rows.gathered),
+                                  values(moves && gathers, rows.sent)};
+  if (fp8 != nullptr) {
+    for (const ScratchSet& set : codes_scratch(recomputes)) sets.push_back(set);
+    back.insert(back.end(), {grouped, row(rows.grouped, 2 * moe.ffn)});
+  } else {
+    sets.push_back({"experts.drows", {dweight, dweights, grouped, gathered}});
+  }
+  sets.push_back({"experts.dweights", std::move(back)});
   // The router's and the shared experts' parts of dh2, then all.
   const TensorSpec of_shared = S > 0 ? stream : none;
-  const TensorSpec local_dweight = travels ? none : dweight;
+  const TensorSpec local_dweight = travels || fp8 != nullptr ? none : dweight;
   sets.push_back({"experts.dh2", {local_dweight, local_rows, of_shared, stream, stream, partials}});
   if (S > 0 && parts_rows) {
     sets.push_back({"experts.dh2.shared", {local_dweight, local_rows, stream, whole}});
@@ -239,24 +247,27 @@ void ExpertFacts::route(Work& work, bool decides) const {
   dispatch(work, 1, DType::f32);
 }
 
-void ExpertFacts::forward(Work& work, bool makes_y,
-                          const std::function<bool(BlockSlot)>& fills) const {
+void ExpertFacts::forward(Work& work, bool makes_y, const Is& fills, const Is& keeps) const {
   const int64_t R = rows.tokens, D = s.width, F = moe.ffn, S = moe.shared_ffn;
   const StreamComm comm(in, D);
   if (fills(BlockSlot::logits)) {
     work.ops.push_back(gemm_cost({R, rows.experts, D, GemmLayout::nt, act, DType::f32}, {}));
   }
   if (fills(BlockSlot::place)) route(work, fills(BlockSlot::choice));
-  if (fills(BlockSlot::x_rows)) dispatch(work, D, act);
-  const GroupedSwigluShape products{rows.expected(), rows.groups, D, F};
-  if (fills(BlockSlot::up)) {
-    work.ops.push_back(grouped_swiglu_forward_cost(products, act));
-  } else if (fills(BlockSlot::act)) {
-    work.ops.push_back(grouped_swiglu_cost(rows.expected(), F, act));
-  }
-  if (makes_y) {
-    work.ops.push_back(grouped_forward_cost({rows.expected(), rows.groups, D, F}, act));
-    give_back(work, D, act);
+  if (fp8 != nullptr) {
+    codes_forward(work, makes_y, fills, keeps);
+  } else {
+    if (fills(BlockSlot::x_rows)) dispatch(work, D, act);
+    const GroupedSwigluShape products{rows.expected(), rows.groups, D, F};
+    if (fills(BlockSlot::up)) {
+      work.ops.push_back(grouped_swiglu_forward_cost(products, act));
+    } else if (fills(BlockSlot::act)) {
+      work.ops.push_back(grouped_swiglu_cost(rows.expected(), F, act));
+    }
+    if (makes_y) {
+      work.ops.push_back(grouped_forward_cost({rows.expected(), rows.groups, D, F}, act));
+      give_back(work, D, act);
+    }
   }
   if (S > 0) {
     const int64_t T = in.shape.tokens;
@@ -278,7 +289,17 @@ void ExpertFacts::forward(Work& work, bool makes_y,
   }
 }
 
-void ExpertFacts::backward(Work& work, const std::function<bool(BlockSlot)>& recomputes,
+void ExpertFacts::router_backward(Work& work) const {
+  give_back(work, 1, DType::f32);
+  work.ops.push_back(router_backward_cost({.tokens = rows.tokens,
+                                           .experts = rows.experts,
+                                           .chosen = rows.chosen,
+                                           .has_labels = moe.balance.aux != 0 || moe.balance.z != 0,
+                                           .sequences = load_rows()},
+                                          act));
+}
+
+void ExpertFacts::backward(Work& work, const Is& recomputes,
                            const std::function<void()>& norm) const {
   const int64_t R = rows.tokens, D = s.width, F = moe.ffn, S = moe.shared_ffn;
   const int64_t T = in.shape.tokens;
@@ -292,16 +313,14 @@ void ExpertFacts::backward(Work& work, const std::function<bool(BlockSlot)>& rec
                                  {row(T, 2 * S), row(T, S), row(T, 2 * S), y}));
   }
   receive(work, D, act);
-  const GroupedSwigluShape products{rows.expected(), rows.groups, D, F};
-  work.ops.push_back(grouped_swiglu_backward_cost(products, act, recomputes(BlockSlot::act)));
-  give_back(work, 1, DType::f32);
-  work.ops.push_back(router_backward_cost({.tokens = R,
-                                           .experts = rows.experts,
-                                           .chosen = rows.chosen,
-                                           .has_labels = moe.balance.aux != 0 || moe.balance.z != 0,
-                                           .sequences = load_rows()},
-                                          act));
-  work.ops.push_back(grouped_backward_input_cost({rows.expected(), rows.groups, 2 * F, D}, act));
+  if (fp8 != nullptr) {
+    codes_backward(work, recomputes);
+  } else {
+    const GroupedSwigluShape products{rows.expected(), rows.groups, D, F};
+    work.ops.push_back(grouped_swiglu_backward_cost(products, act, recomputes(BlockSlot::act)));
+    router_backward(work);
+    work.ops.push_back(grouped_backward_input_cost({rows.expected(), rows.groups, 2 * F, D}, act));
+  }
   give_back(work, D, act);
   if (S > 0) {
     work.ops.push_back(gemm_cost({T, D, 2 * S, GemmLayout::nn, act, act}, {}));
@@ -311,16 +330,22 @@ void ExpertFacts::backward(Work& work, const std::function<bool(BlockSlot)>& rec
   work.ops.push_back(sum_pairs_cost(
       {.tokens = R, .chosen = rows.chosen, .width = D, .terms = S > 0 ? 2 : 1}, act));
   norm();
-  if (recomputes(BlockSlot::x_rows)) dispatch(work, D, act);
+  if (fp8 != nullptr && recomputes(BlockSlot::h2_t)) {
+    receive(work, D, act);
+    quantize(work, D, false, true);
+  } else if (fp8 == nullptr && recomputes(BlockSlot::x_rows)) {
+    dispatch(work, D, act);
+  }
 }
 
 void ExpertFacts::weights(Work& work) const {
   const int64_t D = s.width, F = moe.ffn, S = moe.shared_ffn, T = in.shape.tokens;
   const DType grad = in.recipe.grad;
+  const DType operands = fp8 != nullptr ? in.recipe.format(Role::dy_wgrad) : act;
   work.ops.push_back(
-      grouped_backward_weight_cost({rows.expected(), rows.groups, D, F}, act, grad, true));
+      grouped_backward_weight_cost({rows.expected(), rows.groups, D, F}, operands, grad, true));
   work.ops.push_back(
-      grouped_backward_weight_cost({rows.expected(), rows.groups, 2 * F, D}, act, grad, true));
+      grouped_backward_weight_cost({rows.expected(), rows.groups, 2 * F, D}, operands, grad, true));
   work.ops.push_back(
       gemm_cost({rows.experts, D, rows.tokens, GemmLayout::tn, act, grad, true}, {}));
   if (S == 0) return;
