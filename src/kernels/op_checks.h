@@ -52,7 +52,7 @@ inline void may_have(const char* op, const char* name, const ConstTensor& t, con
   if (t) has(op, name, t, shape, dtype);
 }
 
-// Of an op that is also part of a pair.
+// Checks an op that is also part of a pair.
 void check(const QuantizeArgs&);
 
 template <typename Struct>

@@ -26,14 +26,14 @@ __device__ inline float stored_value(f16 value) {
 }
 
 // The larger of two pairs of 16-bit numbers, each.
-__device__ inline uint32_t max_of_halves(uint32_t a, uint32_t b) {
+__device__ inline uint32_t max_of_pairs(uint32_t a, uint32_t b) {
   uint32_t larger;
   asm("max.u16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
   return larger;
 }
 // The bits as fp32 of a magnitude that is stored as 16 bits.
 template <typename T>
-__device__ inline uint32_t bits_of_half(uint32_t stored) {
+__device__ inline uint32_t bits_of_16(uint32_t stored) {
   if constexpr (std::is_same_v<T, bf16>) return stored << 16;
   return magnitude_bits(stored_value(__ushort_as_half(static_cast<uint16_t>(stored))));
 }
@@ -47,7 +47,7 @@ class Largest {
     if constexpr (sizeof(T) == 4) {
       bits_ = max(bits_, word & 0x7fffffffU);
     } else {
-      bits_ = max_of_halves(bits_, word & 0x7fff7fffU);
+      bits_ = max_of_pairs(bits_, word & 0x7fff7fffU);
     }
   }
   __device__ void add(const uint4& words) {
@@ -63,10 +63,10 @@ class Largest {
       add_word(*reinterpret_cast<const uint16_t*>(&value));
     }
   }
-  // Of the value as fp32.
+  // Returns the bits of the value as fp32.
   __device__ uint32_t bits() const {
     if constexpr (sizeof(T) == 4) return bits_;
-    return bits_of_half<T>(max(bits_ & 0xffffU, bits_ >> 16));
+    return bits_of_16<T>(max(bits_ & 0xffffU, bits_ >> 16));
   }
 
  private:

@@ -123,7 +123,7 @@ __device__ void find_column_factors(const QuantizeParams& p, const TileAt& tile,
     constexpr bool is_pair = words < part_side;
     constexpr uint32_t without_sign = is_pair ? 0x7fff7fffU : 0x7fffffffU;
     const auto larger = [](uint32_t a, uint32_t b) {
-      return is_pair ? max_of_halves(a, b) : max(a, b);
+      return is_pair ? max_of_pairs(a, b) : max(a, b);
     };
     uint32_t largest = 0;
 #pragma unroll
@@ -131,8 +131,8 @@ __device__ void find_column_factors(const QuantizeParams& p, const TileAt& tile,
     largest = larger(largest, __shfl_xor_sync(0xffffffffU, largest, 16));
     if (threadIdx.x % warp_size >= 16) continue;
     if constexpr (is_pair) {
-      maxima[place.first_col() + 2 * w] = bits_of_half<T>(largest & 0xffffU);
-      maxima[place.first_col() + 2 * w + 1] = bits_of_half<T>(largest >> 16);
+      maxima[place.first_col() + 2 * w] = bits_of_16<T>(largest & 0xffffU);
+      maxima[place.first_col() + 2 * w + 1] = bits_of_16<T>(largest >> 16);
     } else {
       maxima[place.first_col() + w] = largest;
     }
