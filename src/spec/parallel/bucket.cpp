@@ -9,6 +9,8 @@
 namespace trireme::spec {
 namespace {
 
+constexpr int64_t scale_grain = 4;
+
 // Parameters of the same kind along tp are adjacent, in this order.
 enum class Kind : uint8_t { cut, copy, by_rows, partial };
 
@@ -148,7 +150,9 @@ BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes,
     if (!kind.has_codes()) continue;
     const MatrixShape m = matrix_shape(param, sizes);
     layout.first_scale.push_back(layout.scales);
-    layout.scales += m.count * scale_spec(weights, m.rows, m.cols).shape.elements();
+    // Scales of a product begin at a multiple of 16 bytes, as matrix libraries require.
+    layout.scales += base::round_up(m.count * scale_spec(weights, m.rows, m.cols).shape.elements(),
+                                    scale_grain);
   }
   layout.matrices = end_of_matrices(params, layout);
   layout.elements = padded_elements(layout.elements, mesh_view(view).ranks(sizes));
