@@ -35,6 +35,7 @@ void expect_exact(const Job& job, const Layout& l) {
 Layout with_types(Dice& dice, Layout l) {
   const base::DType f32 = base::DType::f32, bf16 = base::DType::bf16;
   l.grad_dtype = dice.of<base::DType>({f32, bf16});
+  if (l.precision == Precision::fp16) l.grad_dtype = f32;
   l.reduce_dtype = dice.of<base::DType>({f32, bf16});
   if (l.precision == Precision::bf16 || spec::is_fp8(l.precision)) {
     l.master_dtype = dice.of<base::DType>({f32, base::DType::u16});
@@ -134,6 +135,8 @@ TEST(EngineMemory, is_exact_for_gradients_in_the_stash) {
           {Precision::fp32, Precision::bf16, Precision::fp8, Precision::fp8_block});
       Job job = job_of(name, l.micro_batch * l.data_ranks(), 1024);
       job.backend = any_backend(dice);
+      // Not all widths are multiples of 128.
+      if (!missing_in_engine(job, l).empty()) l.precision = Precision::fp8;
       expect_exact(job, with_types(dice, l));
     }
   }

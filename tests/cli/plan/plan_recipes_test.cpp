@@ -32,7 +32,7 @@ TEST(PlanRecipes, recipes_are_compared_and_bf16_is_chosen_where_fp8_does_not_pay
   EXPECT_LT(bytes(block), 0.9 * bytes(bf16));
 
   const std::string narrow =
-      "plan --model gpt2-124m --machine h200 --batch 16 --seq-len 1024" + recipes;
+      "plan --model gpt2-10m --machine h200 --batch 64 --seq-len 256" + recipes;
   const Json small = plan_json(s, narrow);
   EXPECT_EQ(small.at("best").at("layout").at("precision"), "bf16");
   EXPECT_NE(plan_output(s, narrow).find("does not pay"), std::string::npos)
