@@ -55,6 +55,7 @@ TEST(PlanRecipes, a_configuration_with_a_recipe_is_priced_beside_bf16) {
   EXPECT_EQ(json.at("asked").at("layout").at("settings").at("bf16_first"), 2);
   ASSERT_EQ(json.at("precisions").size(), 2U);
   EXPECT_GT(json.at("asked").at("bytes"), 0);
+  EXPECT_EQ(json.at("best").at("layout").at("settings").at("bf16_first"), 2) << "also the answer's";
   const Outcome sim = trireme(s, {"sim", "fp8.toml", "--tflops", "700", "--stages", "2",
                                   "--microbatches", "4", "--fp8-tflops", "1250"});
   EXPECT_EQ(sim.exit_code, 0) << sim.err;
