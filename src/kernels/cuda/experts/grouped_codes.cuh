@@ -12,6 +12,8 @@
 //   blocks  as split; the sums of 128 are multiplied by the scales of the row and of the block of
 //           the weight;
 //   rows    as split; the sums of 128 are multiplied by the scales of both rows (weight gradients).
+//           With one instruction at a time, the next one runs while the last one's result is added
+//           (PipelinedStep).
 //
 // A warpgroup has 64 x 256 values in registers, and a second set for the part of the columns that
 // is in the tensor core. While one warpgroup adds, the other one multiplies.
@@ -205,6 +207,72 @@ class CodeScales {
 template <Fusion fusion>
 constexpr int part_columns = fusion == Fusion::weight_grad_bf16 ? 64 : 128;
 
+// One step whose products are added in fp32 after each instruction, with scales of both rows. Sums
+// of 128 come first, then their scales, so that a value takes five additions or multiplications a
+// step. Columns are computed 64 at a time; of three sets of registers, one has the sum of the four
+// instructions, and the next instruction always runs while the result of the last one is added.
+// Calls begun() when all warps have begun the step.
+template <hopper::CodeFormat format>
+class PipelinedStep {
+ public:
+  __device__ PipelinedStep(uint64_t a, uint64_t b) : a_(a), b_(b) {}
+
+  template <typename Scales, typename Begun>
+  __device__ void run(Scales& scales, uint32_t scales_at, const Begun& begun,
+                      float (&d)[tile_n / 2]) {
+    issue<0>();
+    each<1>(scales, scales_at, begun, d);
+    hopper::products_wait<0>();
+    take<last>(scales, scales_at, d);
+  }
+
+ private:
+  static constexpr int columns = 64, instructions = code_steps / 32;
+  static constexpr int last = tile_n / columns * instructions - 1;
+
+  // The set that has the sum of a part of the columns, and that of an instruction. The first of the
+  // next part is that of the third instruction, whose result is added by then.
+  static constexpr int sum_of(int part) { return (3 - part % 3) % 3; }
+  static constexpr int set_of(int number) {
+    const int sum = sum_of(number / instructions), i = number % instructions;
+    return (sum + (i == 0 ? 0 : i % 2 == 1 ? 1 : 2)) % 3;
+  }
+
+  template <int number>
+  __device__ void issue() {
+    constexpr uint64_t k = (number % instructions * 32) >> 4;
+    constexpr uint64_t column = (number / instructions * columns * 128) >> 4;
+    hopper::products_begin();
+    hopper::multiply_codes<format>(sets_[set_of(number)], a_ + k, b_ + column + k, false);
+    hopper::products_commit();
+  }
+  template <int number, typename Scales>
+  __device__ void take(Scales& scales, uint32_t scales_at, float (&d)[tile_n / 2]) {
+    constexpr int part = number / instructions;
+    float(&sum)[columns / 2] = sets_[sum_of(part)];
+    if constexpr (number % instructions > 0) {
+      const float(&more)[columns / 2] = sets_[set_of(number)];
+#pragma unroll
+      for (int i = 0; i < columns / 2; ++i) sum[i] += more[i];
+    }
+    if constexpr (number % instructions == instructions - 1) {
+      scales.template add<part * columns, columns>(sum, scales_at, d);
+    }
+  }
+  template <int number, typename Scales, typename Begun>
+  __device__ void each(Scales& scales, uint32_t scales_at, const Begun& begun,
+                       float (&d)[tile_n / 2]) {
+    issue<number>();
+    hopper::products_wait<1>();
+    if constexpr (number == 1) begun();
+    take<number - 1>(scales, scales_at, d);
+    if constexpr (number < last) each<number + 1>(scales, scales_at, begun, d);
+  }
+
+  uint64_t a_, b_;
+  float sets_[3][columns / 2];
+};
+
 // Run by one warpgroup.
 template <Fusion fusion, Sums sums, hopper::CodeFormat format, int promoted>
 __device__ void multiply_codes(const CodesProduct& p, Shared shared, TilesOfGroups<fusion> tiles,
@@ -214,6 +282,7 @@ __device__ void multiply_codes(const CodesProduct& p, Shared shared, TilesOfGrou
   constexpr int columns = part_columns<fusion>, parts = tile_n / columns;
   constexpr uint64_t column_part = (columns * 128) >> 4;
   constexpr bool has_addends = fusion == Fusion::weight_grad_bf16;
+  constexpr bool is_pipelined = sums == Sums::rows && promoted == 1;
   const int thread = static_cast<int>(threadIdx.x) % group_threads;
   const auto release = [&](int stage) {
     if (thread < blocks_of_cluster) hopper::arrive_at(shared.empty(stage), thread);
@@ -249,6 +318,14 @@ __device__ void multiply_codes(const CodesProduct& p, Shared shared, TilesOfGrou
           hopper::products_wait<1>();
           release(last);
         }
+        last = turn.stage;
+      } else if constexpr (is_pipelined) {
+        PipelinedStep<format>(a, b).run(
+            scales, scales_of_b(shared, turn.stage),
+            [&] {
+              if (last >= 0) release(last);
+            },
+            d);
         last = turn.stage;
       } else {
         float part[columns / 2];
@@ -312,9 +389,10 @@ __device__ void multiply_codes(const CodesProduct& p, Shared shared, TilesOfGrou
   }
 }
 
-template <Fusion fusion, Sums sums>
+template <Fusion fusion, Sums sums, int promoted>
 constexpr Registers registers_of_codes() {
   if (fusion == Fusion::weight_grad_bf16) return {208, 88};
+  if (sums == Sums::rows && promoted == 1) return {240, 24};
   return {232, 40};
 }
 
@@ -334,7 +412,7 @@ __global__ void __cluster_dims__(blocks_of_cluster) __launch_bounds__(threads, 1
   __syncthreads();
   hopper::cluster_sync();
   const TilesOfGroups<fusion> tiles(p, groups, rank);
-  constexpr Registers registers = registers_of_codes<fusion, sums>();
+  constexpr Registers registers = registers_of_codes<fusion, sums, promoted>();
   if (group > 0) {
     hopper::take_registers<registers.multiplying>();
     multiply_codes<fusion, sums, format, promoted>(p, shared, tiles, group - 1);
