@@ -352,16 +352,7 @@ void Engine::run_microbatches() {
 
 void Engine::prepare_scales() {
   if (!delayed_->is_on() || has_scales_) return;
-  float is_empty = delayed_->is_empty() ? 1 : 0;
-  if (pipe_->has_peers()) {
-    // Ranks with other layers run the same micro-batches.
-    float any = 0;
-    for (int rank = 0; rank < plan_.mesh[spec::Axis::pp]; ++rank) {
-      any = std::max(any, pipe_->share(std::span(&is_empty, 1), 1, rank).front());
-    }
-    is_empty = any;
-  }
-  has_scales_ = is_empty == 0;
+  has_scales_ = have_histories();
   if (has_scales_) return;
   const spec::TrafficTable before = traffic();
   run_microbatches();
@@ -371,6 +362,17 @@ void Engine::prepare_scales() {
   // What the micro-batches have added up; the sums of the batch follow.
   ops::fill(*compute_, {.d = sink_.sums.slice_rows(0, offsetof(kernels::StepSums, samples))});
   preparation_ = preparation_ + traffic() - before;
+  has_scales_ = have_histories();
+}
+
+bool Engine::have_histories() {
+  const float own = delayed_->is_empty() ? 0 : 1;
+  if (!pipe_->has_peers()) return own > 0;
+  float all = 1;
+  for (int rank = 0; rank < plan_.mesh[spec::Axis::pp]; ++rank) {
+    all = std::min(all, pipe_->share(std::span(&own, 1), 1, rank).front());
+  }
+  return all > 0;
 }
 
 void Engine::collect_magnitudes() {

@@ -219,6 +219,8 @@ class Engine {
   // With delayed scaling, before a step: runs its micro-batches if a history of magnitudes is empty
   // on any rank. Collective.
   void prepare_scales();
+  // Has every block in 8 bits a history, also on other ranks along pp? Collective.
+  bool have_histories();
   void collect_magnitudes();
   void close_step();
   void merge_records();

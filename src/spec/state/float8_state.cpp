@@ -4,7 +4,7 @@
 namespace trireme::spec {
 namespace {
 
-StateTensor own_tensor(const char* name, int64_t elements, StateReduction reduction) {
+StateTensor magnitudes_of_block(const char* name, int64_t elements, StateReduction reduction) {
   return {.name = name,
           .saved_as = name,
           .covers = StateCover::own,
@@ -16,9 +16,9 @@ StateTensor own_tensor(const char* name, int64_t elements, StateReduction reduct
 
 std::vector<StateTensor> float8_state(const Recipe& recipe) {
   if (!recipe.fp8 || !recipe.fp8->is_delayed) return {};
-  return {
-      own_tensor(amax_state, delayed_count, StateReduction::max),
-      own_tensor(amax_history_state, delayed_count * recipe.fp8->history, StateReduction::none)};
+  return {magnitudes_of_block(amax_state, delayed_count, StateReduction::max),
+          magnitudes_of_block(amax_history_state, delayed_count * recipe.fp8->history,
+                              StateReduction::none)};
 }
 
 base::TensorSpec delayed_amax_spec(const Recipe& recipe, int64_t float8_blocks) {

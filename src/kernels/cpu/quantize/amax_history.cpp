@@ -8,7 +8,7 @@
 namespace trireme::kernels::cpu {
 namespace {
 
-void collect(base::ThreadPool& /*pool*/, const CollectAmaxArgs& args) {
+void collect_magnitudes(base::ThreadPool& /*pool*/, const CollectAmaxArgs& args) {
   const auto* cells = reinterpret_cast<const QuantizeCounts*>(args.counts.data);
   for (int64_t i = 0; i < args.amax.rows(); ++i) {
     uint32_t& bits = bits_at(args.amax, i);
@@ -16,7 +16,7 @@ void collect(base::ThreadPool& /*pool*/, const CollectAmaxArgs& args) {
   }
 }
 
-void rotate(base::ThreadPool& /*pool*/, const RotateAmaxArgs& args) {
+void rotate_magnitudes(base::ThreadPool& /*pool*/, const RotateAmaxArgs& args) {
   const bool is_skipped =
       args.state && reinterpret_cast<const StepState*>(args.state.data)->skip != 0;
   const int64_t length = args.history.cols();
@@ -30,7 +30,11 @@ void rotate(base::ThreadPool& /*pool*/, const RotateAmaxArgs& args) {
 
 }  // namespace
 
-void collect_amax(Stream& stream, const CollectAmaxArgs& args) { run_on(stream, args, collect); }
-void rotate_amax(Stream& stream, const RotateAmaxArgs& args) { run_on(stream, args, rotate); }
+void collect_amax(Stream& stream, const CollectAmaxArgs& args) {
+  run_on(stream, args, collect_magnitudes);
+}
+void rotate_amax(Stream& stream, const RotateAmaxArgs& args) {
+  run_on(stream, args, rotate_magnitudes);
+}
 
 }  // namespace trireme::kernels::cpu
