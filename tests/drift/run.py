@@ -91,8 +91,9 @@ def divergence(losses, onset):
 
 def drift_of(seed):
     dice = random.Random(seed)
-    return {"block": dice.randrange(LAYERS), "channel": dice.randrange(128),
-            "onset": dice.randrange(200, 350), "rate": round(math.exp(dice.uniform(math.log(1.1), math.log(1.6))), 4)}
+    return {"block": dice.randrange(LAYERS), "channel": dice.randrange(64),
+            "onset": dice.randrange(200, 350), "rate": round(math.exp(dice.uniform(math.log(1.1), math.log(1.6))), 4),
+            "place": "both"}
 
 
 def run_seeds(args, folder):

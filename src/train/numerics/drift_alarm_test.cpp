@@ -116,8 +116,8 @@ TEST(DriftAlarmTest, fifty_thousand_healthy_steps_raise_no_alarm) {
   }
 }
 
-// E4M3 covers 17.8 bits; the largest of many values is about 5 bits above their root mean square.
-constexpr double bits_to_divergence = 11;
+// E4M3 covers 17.8 bits; the losses of real runs diverge after 16 to 19 (tests/drift/run.py).
+constexpr double bits_to_divergence = 14;
 
 TEST(DriftAlarmTest, drift_is_named_in_the_first_half_of_its_way_to_divergence) {
   int early = 0;
