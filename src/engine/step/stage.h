@@ -11,9 +11,9 @@
 
 #include "device/memory.h"
 #include "engine/state/buckets.h"
-#include "engine/state/context_group.h"
-#include "engine/state/data_groups.h"
-#include "engine/state/expert_group.h"
+#include "engine/groups/context_group.h"
+#include "engine/groups/data_groups.h"
+#include "engine/groups/expert_group.h"
 #include "engine/state/numerics.h"
 #include "engine/state/train_state.h"
 #include "engine/state/weight_codes.h"
