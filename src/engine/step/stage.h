@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device/memory.h"
+#include "engine/precision/delayed_scales.h"
 #include "engine/state/buckets.h"
 #include "engine/groups/context_group.h"
 #include "engine/groups/data_groups.h"
@@ -37,6 +38,7 @@ struct StageShared {
   const TrainState& state;
   const WeightCodes& codes;
   const Numerics& numerics;
+  const DelayedScales& delayed;
   StashPools& stash;
   device::Arena& scratch;
   device::Tensor rope_table;

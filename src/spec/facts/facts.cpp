@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "spec/experts/router_state.h"
 #include "spec/facts/facts_internal.h"
+#include "spec/state/float8_state.h"
 #include "spec/state/muon.h"
 
 namespace trireme::spec {
@@ -122,6 +123,7 @@ std::vector<StateTensor> state_of(const ModelSpec& model, int layer,
       for (StateTensor& tensor : router_state(*block->moe)) all.push_back(std::move(tensor));
     }
     all.insert(all.end(), model.block_state.begin(), model.block_state.end());
+    for (StateTensor& tensor : float8_state(recipe)) all.push_back(std::move(tensor));
   }
   return all;
 }

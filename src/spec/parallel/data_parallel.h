@@ -165,6 +165,7 @@ struct TrafficTable {
   }
 };
 TrafficTable operator+(const TrafficTable&, const TrafficTable&);
+TrafficTable operator-(const TrafficTable&, const TrafficTable&);
 TrafficTable predict_traffic(const ModelSpec&, const Plan&, const Coord&);
 
 }  // namespace trireme::spec

@@ -12,6 +12,7 @@
 #include "base/text/json.h"
 #include "ckpt/bucket_pieces.h"
 #include "spec/parallel/data_parallel.h"
+#include "spec/state/float8_state.h"
 #include "spec/state/state_layout.h"
 
 namespace trireme::train {
@@ -188,6 +189,15 @@ bool is_imported(const ckpt::Generation& generation) {
   return generation.manifest().state.contains("imported");
 }
 
+bool is_new_with_recipe(const spec::StateTensor& tensor) {
+  return tensor.name == spec::amax_state || tensor.name == spec::amax_history_state;
+}
+
+bool contains(const ckpt::Generation& generation, const std::string& name) {
+  return std::ranges::any_of(generation.manifest().tensors,
+                             [&](const ckpt::TensorInfo& saved) { return saved.name == name; });
+}
+
 // Reads this rank's part of each layer and calls layer(state ranges of the layer, their values).
 template <typename Layer>
 void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spec::Coord& coord,
@@ -207,6 +217,11 @@ void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spe
       values.emplace_back(static_cast<size_t>(part.range.end - part.range.begin));
       const auto bytes = std::as_writable_bytes(std::span(values.back()));
       if (is_imported(generation) && part.tensor.name != spec::weight_state) continue;
+      // Runs with another recipe have no history of magnitudes: it begins anew.
+      if (part.tensor.is_own() && is_new_with_recipe(part.tensor) &&
+          !contains(generation, own_tensor_of(part.tensor, model, index).name)) {
+        continue;
+      }
       if (part.tensor.is_own()) {
         requests.push_back({own_tensor_of(part.tensor, model, index),
                             own_pieces(part.tensor, mesh, coord), bytes});
