@@ -10,8 +10,8 @@
 
 #include "device/memory.h"
 #include "engine/state/buckets.h"
-#include "engine/state/data_groups.h"
-#include "engine/state/tensor_group.h"
+#include "engine/groups/data_groups.h"
+#include "engine/groups/tensor_group.h"
 #include "optim/shard_weights.h"
 #include "spec/plan.h"
 #include "spec/state/state.h"

@@ -106,11 +106,11 @@ std::vector<Param> params_of(const ModelSpec& model, int layer, const Recipe& re
   const bool is_block = std::holds_alternative<BlockSpec>(layer_of(model, layer));
   if (!recipe.fp8 || !is_block) return params;
   for (Param& param : params) {
-    param.is_apart = !param.matrices.empty() || param.view == ParamView::expert;
+    param.is_matrix = !param.matrices.empty() || param.view == ParamView::expert;
   }
   // Shared experts stay in bf16.
   for (const BlockParam p : {BlockParam::shared_up_weight, BlockParam::shared_down_weight}) {
-    params[static_cast<size_t>(p)].is_apart = false;
+    params[static_cast<size_t>(p)].is_matrix = false;
   }
   return params;
 }

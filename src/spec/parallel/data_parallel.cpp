@@ -141,7 +141,7 @@ std::vector<BucketKey> bucket_keys(const ModelSpec& model, const Plan& plan, int
   std::vector<BucketKey> keys;
   for (const int layer : layers_of_rank(model, plan, pp_rank)) {
     for (const BucketKind& kind : bucket_kinds(model, layer, plan.recipe)) {
-      keys.push_back({layer, kind.view, kind.is_apart});
+      keys.push_back({layer, kind.view, kind.is_matrix});
     }
   }
   return keys;

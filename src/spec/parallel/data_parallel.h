@@ -81,7 +81,7 @@ int node_buffers(const Plan&, ParamView);
 struct BucketKey {
   int layer = 0;
   ParamView view = ParamView::dense;
-  bool is_apart = false;
+  bool is_matrix = false;
   bool operator==(const BucketKey&) const = default;
 };
 // Return the buckets of all layers of a rank, in order.

@@ -50,7 +50,7 @@ int64_t elements_of(const spec::Piece& piece) {
 struct SavedPart {
   const spec::StateTensor& state;
   spec::ParamView view;
-  bool is_apart;
+  bool is_matrix;
   ckpt::TensorInfo tensor;
   const std::vector<spec::Piece>& pieces;
   int64_t first = 0;  // element of the bucket; 0 for own tensors
@@ -71,7 +71,7 @@ void for_each_saved(const spec::ModelSpec& model, const spec::Plan& plan, const 
       if (!ckpt::saves_along_tp(param, coord)) continue;
       for (const spec::StateTensor& tensor : state) {
         if (!spec::covers(tensor, param)) continue;
-        each(SavedPart{tensor, layout.view, layout.is_apart, tensor_of(tensor, param), found.pieces,
+        each(SavedPart{tensor, layout.view, layout.is_matrix, tensor_of(tensor, param), found.pieces,
                        range.begin});
       }
     }
@@ -166,7 +166,7 @@ std::vector<StagedCopy> staged_copies(engine::Engine& engine, const spec::ModelS
   for (const int layer : spec::layers_of_rank(model, engine.plan(), coord[spec::Axis::pp])) {
     for_each_saved(model, engine.plan(), coord, layer, [&](const SavedPart& part) {
       const auto from = std::find_if(state.begin(), state.end(), [&](const auto& held) {
-        return held.layer == layer && held.view == part.view && held.is_apart == part.is_apart &&
+        return held.layer == layer && held.view == part.view && held.is_matrix == part.is_matrix &&
                held.tensor.name == part.state.name;
       });
       const ckpt::SavedTensor& to = layout.tensors[next++];
@@ -228,7 +228,7 @@ void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spe
         continue;
       }
       const spec::BucketLayout layout =
-          spec::bucket_layout(params, mesh, spec::BucketKind{part.view, part.is_apart});
+          spec::bucket_layout(params, mesh, spec::BucketKind{part.view, part.is_matrix});
       for (const ckpt::ParamPieces& wanted :
            ckpt::bucket_pieces(params, layout, mesh, coord, part.range)) {
         const spec::Param& param = params[static_cast<size_t>(wanted.param)];
