@@ -263,6 +263,49 @@ void measure_moves(const Options& o, Report& report) {
   }
 }
 
+// A pair of ops beside the two in turn, of fp8-block: ratios are to the two.
+void measure_pairs(const Options& o, Report& report) {
+  Bench bench(o.rounds);
+  device::Stream& s = bench.stream();
+  const int64_t T = o.tokens, F = o.out;
+  const Tensor gate_up = bench.normal({T, 2 * F}, DType::bf16);
+  const Tensor dy = bench.normal({T, F}, DType::bf16), act = bench.like(dy);
+  const Tensor dgate_up = bench.like(gate_up);
+  const auto quantize = [&](const Tensor& x) {
+    const Codes rows = bench.codes(DType::f8e4m3, ScaleShape::row_128, x.rows(), x.cols());
+    const Codes columns = bench.codes(DType::f8e4m3, ScaleShape::row_128, x.cols(), x.rows());
+    return kernels::QuantizeArgs{.x = x,
+                                 .rows = rows.values,
+                                 .columns = columns.values,
+                                 .rows_scale = rows.scale,
+                                 .columns_scale = columns.scale,
+                                 .shape = ScaleShape::row_128};
+  };
+  const kernels::QuantizeArgs of_act = quantize(act), of_gradient = quantize(dgate_up);
+  const kernels::SwigluForwardArgs forward = {.gate_up = gate_up, .y = act};
+  const kernels::SwigluBackwardArgs backward = {.gate_up = gate_up, .dy = dy, .dgate_up = dgate_up};
+  const auto add = [&](const std::string& name, int64_t bytes, const std::function<void()>& two,
+                       const std::function<void()>& pair) {
+    const std::vector<double> times = bench.times({two, pair});
+    const double rate = static_cast<double>(bytes) / times[1];
+    report.add(name, times[1], "GB/s", rate / 1e9, times[0] / times[1]);
+  };
+  add(
+      "swiglu_forward_quantize", 6 * T * F,
+      [&] {
+        ops::swiglu_forward(s, forward);
+        ops::quantize(s, of_act);
+      },
+      [&] { ops::swiglu_forward_quantize(s, forward, of_act); });
+  add(
+      "swiglu_backward_quantize", 10 * T * F,
+      [&] {
+        ops::swiglu_backward(s, backward);
+        ops::quantize(s, of_gradient);
+      },
+      [&] { ops::swiglu_backward_quantize(s, backward, of_gradient); });
+}
+
 // Quantises normal values by rows.
 Codes coded(Bench& bench, DType format, ScaleShape shape, int64_t rows, int64_t cols) {
   const Codes codes = bench.codes(format, shape, rows, cols);
@@ -435,7 +478,10 @@ int main(int argc, char** argv) {
   app.add_flag("--json", o.is_json);
   CLI11_PARSE(app, argc, argv);
   Report report(o.is_json);
-  if (o.part == "all" || o.part == "moves") measure_moves(o, report);
+  if (o.part == "all" || o.part == "moves") {
+    measure_moves(o, report);
+    measure_pairs(o, report);
+  }
   if (o.part == "all" || o.part == "products") measure_products(o, report);
   if (o.part == "all" || o.part == "errors") measure_errors(report);
   report.print();

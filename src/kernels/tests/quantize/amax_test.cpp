@@ -39,7 +39,7 @@ std::vector<Case> cases() {
   std::vector<Case> list;
   const std::pair<int64_t, int64_t> sizes[] = {{1, 1}, {3, 7}, {65, 130}, {700, 48}, {2, 40000}};
   for (const auto& [rows, cols] : sizes) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       for (const double initial : {0.0, 3.0, 1e9, infinity, nan}) {
         for (const int64_t gap : {0, 5}) {
           list.push_back({fmt::format("{} x {} {} initial {} gap {}", rows, cols,
