@@ -90,7 +90,7 @@ struct Precision {
   std::string recipe = "auto";  // also the key training.dtype
   int64_t bf16_first = 0, bf16_last = 0;
   std::vector<int64_t> bf16_blocks;
-  // Of fp16.
+  // The loss scale of fp16.
   double loss_scale = 0;
   double loss_scale_initial = 65536;
   double loss_scale_min = 1;

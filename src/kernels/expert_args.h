@@ -145,7 +145,7 @@ struct SumPairsArgs {
 
 // The scales of operands in 8 bits, which come as codes (quantize_args.h). Both operands run along
 // the inner index then, which changes the shapes of some: see each op. The weights of an expert are
-// a matrix with scales of its own, one after the other: [G * scales of one matrix], contiguous.
+// a matrix with its own scales, one after the other: [G * scales of one matrix], contiguous.
 // Shapes and sums are those of GemmArgs: tensor and tensor, or row_128 for a and row_128
 // (gradients of weights) or block_128 (weights) for b. Starts of groups are multiples of 128 where
 // the scales of b are row_128, so that no group shares a scale with another. Results are bf16 or

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The costs of the ops of mixture-of-experts layers, by the functions that facts() calls, too.
-#include "spec/facts/expert_cost.h"
+#include "spec/facts/experts/expert_cost.h"
 
 #include "kernels/cost.h"
 

@@ -57,7 +57,7 @@ void are_groups(const char* op, const ConstTensor& weight, const ConstTensor& st
 }
 
 // The operands of a product, in 8 bits with scales or both of one type without. `b_matrices` is the
-// number of matrices in b, each with scales of its own; 0: b is one matrix.
+// number of matrices in b, each with its own scales; 0: b is one matrix.
 void are_operands(const char* op, const ConstTensor& a, const ConstTensor& b,
                   const GroupedScales& scales, int64_t b_matrices) {
   using spec::ScaleShape;

@@ -52,6 +52,9 @@ inline void may_have(const char* op, const char* name, const ConstTensor& t, con
   if (t) has(op, name, t, shape, dtype);
 }
 
+// Checks an op that is also part of a pair.
+void check(const QuantizeArgs&);
+
 template <typename Struct>
 void holds(const char* op, const char* name, const ConstTensor& t) {
   has(op, name, t, {static_cast<int64_t>(sizeof(Struct))}, DType::u8);

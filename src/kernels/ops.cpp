@@ -11,16 +11,17 @@ namespace {
 
 // Queues two ops, as one fused op if the table has it and it supports these arguments. The observer
 // then attributes the time to the first; the second follows it and takes no time.
-template <typename Args>
-void send_pair(Stream& stream, bool (*pair)(Stream&, const GemmArgs&, const Args&),
-               const GemmArgs& gemm, void (*Kernels::*op)(Stream&, const Args&), const Args& args) {
-  announce(stream, gemm);
-  if (pair != nullptr && pair(stream, gemm, args)) {
-    announce(stream, args);
+template <typename First, typename Second>
+void send_pair(Stream& stream, bool (*pair)(Stream&, const First&, const Second&),
+               void (*Kernels::*first_op)(Stream&, const First&), const First& first,
+               void (*Kernels::*second_op)(Stream&, const Second&), const Second& second) {
+  announce(stream, first);
+  if (pair != nullptr && pair(stream, first, second)) {
+    announce(stream, second);
     return;
   }
-  stream.device().kernels().gemm(stream, gemm);
-  send(stream, op, args);
+  (stream.device().kernels().*first_op)(stream, first);
+  send(stream, second_op, second);
 }
 
 void check_sequences(const char* op, const ConstTensor& q, const ConstTensor& k,
@@ -200,16 +201,34 @@ void gemm_swiglu_forward(Stream& stream, const GemmArgs& gemm, const SwigluForwa
   check(gemm);
   check(swiglu);
   check_follows(gemm.d, swiglu.gate_up);
-  send_pair(stream, stream.device().kernels().gemm_swiglu_forward, gemm, &Kernels::swiglu_forward,
-            swiglu);
+  send_pair(stream, stream.device().kernels().gemm_swiglu_forward, &Kernels::gemm, gemm,
+            &Kernels::swiglu_forward, swiglu);
 }
 
 void gemm_swiglu_backward(Stream& stream, const GemmArgs& gemm, const SwigluBackwardArgs& swiglu) {
   check(gemm);
   check(swiglu);
   check_follows(gemm.d, swiglu.dy);
-  send_pair(stream, stream.device().kernels().gemm_swiglu_backward, gemm, &Kernels::swiglu_backward,
-            swiglu);
+  send_pair(stream, stream.device().kernels().gemm_swiglu_backward, &Kernels::gemm, gemm,
+            &Kernels::swiglu_backward, swiglu);
+}
+
+void swiglu_forward_quantize(Stream& stream, const SwigluForwardArgs& swiglu,
+                             const QuantizeArgs& quantize) {
+  check(swiglu);
+  check(quantize);
+  check_follows(swiglu.y, quantize.x);
+  send_pair(stream, stream.device().kernels().swiglu_forward_quantize, &Kernels::swiglu_forward,
+            swiglu, &Kernels::quantize, quantize);
+}
+
+void swiglu_backward_quantize(Stream& stream, const SwigluBackwardArgs& swiglu,
+                              const QuantizeArgs& quantize) {
+  check(swiglu);
+  check(quantize);
+  check_follows(swiglu.dgate_up, quantize.x);
+  send_pair(stream, stream.device().kernels().swiglu_backward_quantize, &Kernels::swiglu_backward,
+            swiglu, &Kernels::quantize, quantize);
 }
 
 void embedding_forward(Stream& stream, const EmbeddingForwardArgs& a) {

@@ -74,11 +74,17 @@ void quantize(Stream&, const QuantizeArgs&);
 void weight_amax(Stream&, const WeightAmaxArgs&);
 void weight_quantize(Stream&, const WeightQuantizeArgs&);
 void transpose(Stream&, const TransposeArgs&);
+void collect_amax(Stream&, const CollectAmaxArgs&);
+void rotate_amax(Stream&, const RotateAmaxArgs&);
 
 // Two ops in turn, where the input of the second is gemm.d, so that back ends can fuse them. The
 // backward need not write gemm.d: the caller must not read it.
 void gemm_swiglu_forward(Stream&, const GemmArgs&, const SwigluForwardArgs&);
 void gemm_swiglu_backward(Stream&, const GemmArgs&, const SwigluBackwardArgs&);
+// The same for an activation and the quantisation of its result (y, or dgate_up), which need not be
+// written: the caller must not read it. Codes and scales have the bits of the two ops.
+void swiglu_forward_quantize(Stream&, const SwigluForwardArgs&, const QuantizeArgs&);
+void swiglu_backward_quantize(Stream&, const SwigluBackwardArgs&, const QuantizeArgs&);
 
 }  // namespace ops
 }  // namespace trireme::kernels

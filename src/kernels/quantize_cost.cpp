@@ -37,4 +37,18 @@ spec::OpCost cost_of(const WeightQuantizeArgs& a) {
 
 spec::OpCost cost_of(const TransposeArgs& a) { return spec::transpose_cost(matrix_of(a.x)); }
 
+spec::OpCost cost_of(const CollectAmaxArgs& a) {
+  return {.kind = spec::OpKind::collect_amax,
+          .m = a.counts.rows(),
+          .n = a.counts.cols(),
+          .bytes = a.counts.bytes() + 2 * a.amax.bytes()};
+}
+
+spec::OpCost cost_of(const RotateAmaxArgs& a) {
+  return {.kind = spec::OpKind::rotate_amax,
+          .m = a.history.rows(),
+          .n = a.history.cols(),
+          .bytes = 2 * (a.history.bytes() + a.amax.bytes()) + a.largest.bytes() + a.state.bytes()};
+}
+
 }  // namespace trireme::kernels

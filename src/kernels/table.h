@@ -68,6 +68,8 @@ struct Kernels {
   void (*weight_amax)(Stream&, const WeightAmaxArgs&);
   void (*weight_quantize)(Stream&, const WeightQuantizeArgs&);
   void (*transpose)(Stream&, const TransposeArgs&);
+  void (*collect_amax)(Stream&, const CollectAmaxArgs&);
+  void (*rotate_amax)(Stream&, const RotateAmaxArgs&);
 
   // Optional fused ops: the gemm, then the op whose input is gemm.d. Null if the back end has none.
   // They return false and queue nothing if they do not support the arguments. Results of the second
@@ -75,6 +77,10 @@ struct Kernels {
   // the same for these arguments. The backward does not write gemm.d.
   bool (*gemm_swiglu_forward)(Stream&, const GemmArgs&, const SwigluForwardArgs&) = nullptr;
   bool (*gemm_swiglu_backward)(Stream&, const GemmArgs&, const SwigluBackwardArgs&) = nullptr;
+  // The same for an activation and the quantisation of its result, which is not written.
+  bool (*swiglu_forward_quantize)(Stream&, const SwigluForwardArgs&, const QuantizeArgs&) = nullptr;
+  bool (*swiglu_backward_quantize)(Stream&, const SwigluBackwardArgs&,
+                                   const QuantizeArgs&) = nullptr;
 };
 
 // The tables of this build. cpu and reference run on a CpuDevice, cuda on a CudaDevice, null on any

@@ -22,7 +22,7 @@ struct ModelCostOptions {
   spec::Backend backend;
   double flops_per_second = 1;
   double bytes_per_second = 0;  // of the device's memory; 0: unlimited
-  // Of products of 8-bit operands; 0: default_float8_gain times flops_per_second.
+  // The rate of products of 8-bit operands; 0: default_float8_gain times flops_per_second.
   double float8_flops_per_second = 0;
 };
 

@@ -16,7 +16,7 @@
 
 #include "device/memory.h"
 #include "engine/state/bucket.h"
-#include "engine/state/data_groups.h"
+#include "engine/groups/data_groups.h"
 #include "engine/step/pipe.h"
 #include "spec/plan.h"
 

@@ -68,15 +68,16 @@ WeightCodes::WeightCodes(const spec::ModelSpec& model, const spec::Plan& plan,
           spec::matrix_shape(bucket.specs()[static_cast<size_t>(entry.param)], plan.mesh);
       const base::Shape one = spec::scale_spec(shape_, m.rows, m.cols).shape;
       const int64_t first = next[view] + layout.first_scale[e], count = m.count * one.elements();
+      // Of a parameter that the shard does not have, no elements: scales are written all the same.
       const int64_t begin = std::max(bucket.updated().begin, entry.offset);
       const int64_t end = std::min(bucket.updated().end, entry.offset + entry.elements);
+      const bool has_any = begin < end;
       const Tensor scale = scale_[view].slice_rows(first, count);
-      entries_[at].push_back({m,
-                              entry.param,
-                              {begin - entry.offset, std::max(begin, end) - entry.offset},
-                              begin - bucket.updated().begin,
-                              amax_[view].slice_rows(first, count),
-                              scale});
+      entries_[at].push_back(
+          {m, entry.param,
+           has_any ? spec::Range{begin - entry.offset, end - entry.offset} : spec::Range{},
+           has_any ? begin - bucket.updated().begin : 0, amax_[view].slice_rows(first, count),
+           scale});
       of_layer[static_cast<size_t>(entry.param)] =
           m.count > 1 || one.ndim() == 1 ? scale : scale.reshape(one);
     }

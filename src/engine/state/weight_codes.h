@@ -11,7 +11,7 @@
 
 #include "device/memory.h"
 #include "engine/state/buckets.h"
-#include "engine/state/data_groups.h"
+#include "engine/groups/data_groups.h"
 #include "engine/state/numerics.h"
 #include "engine/state/train_state.h"
 #include "spec/plan.h"

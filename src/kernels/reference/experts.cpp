@@ -45,7 +45,7 @@ void apply_scales(Matrix& values, const ConstTensor& scale, ScaleShape shape) {
   }
 }
 
-// The matrices of weights, one a row, each with scales of its own.
+// The matrices of weights, one a row, each with its own scales.
 Matrix read_weights(const ConstTensor& weight, const ConstTensor& scale, ScaleShape shape) {
   Matrix values = read(weight);
   if (!scale) return values;

@@ -152,13 +152,15 @@ std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&)) {
       }
     }
   }
-  // Wide heads, and the cases that cuDNN computes: bf16 sequences of equal length.
+  // Wide heads, and the cases that cuDNN computes: bf16 and f16 sequences of equal length.
   add({{9, 40}, {3, 1, 20}, DType::f32});
   add({{70}, {2, 2, 100}, DType::bf16});
   add({{33, 4}, {1, 1, 256}, DType::f32, false});
   for (const Heads& heads : {Heads{2, 2, 64}, {4, 1, 64}, {2, 1, 128}}) {
-    add({{64, 64}, heads, DType::bf16, true, false});
-    add({{100}, heads, DType::bf16, true, false});
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      add({{64, 64}, heads, dtype, true, false});
+      add({{100}, heads, dtype, true, false});
+    }
     add({{66, 66}, heads, DType::f32, true, false});
   }
   add({{65, 65}, {2, 1, 64}, DType::bf16, false, false});

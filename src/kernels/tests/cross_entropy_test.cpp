@@ -76,26 +76,26 @@ std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&),
                         const std::vector<int64_t>& row_counts = {1, 7, 33, 130},
                         const std::vector<int64_t>& vocabularies = {1, 3, 17, 129, 1000}) {
   std::vector<Case> list;
-  for (const int64_t rows : row_counts) {
-    for (const int64_t vocabulary : vocabularies) {
-      if (rows * vocabulary > 20000 && vocabulary <= 1000) continue;  // for time
-      for (int variant = 0; variant < 15; ++variant) {
-        const int64_t first = variant % 3 == 2 ? vocabulary / 3 : 0;
-        const int64_t columns = variant % 3 != 0 ? (vocabulary + 2) / 3 : vocabulary;
-        const DType dtype = variant >= 12        ? DType::f16
-                            : (variant & 1) != 0 ? DType::bf16
-                                                 : DType::f32;
-        const Make make = {.dtype = dtype, .gap = rows % 3, .size = 3, .terms = vocabulary};
-        const Problem p = {rows,
-                           vocabulary,
-                           first,
-                           columns,
-                           make,
-                           variant / 6 == 1 && rows > 1,
-                           (variant & 2) != 0};
-        list.push_back({fmt::format("rows {} vocabulary {} columns {}+{} {} variant {}", rows,
-                                    vocabulary, first, columns, base::name_of(dtype), variant),
-                        [=](Operands& o, Stream& s) { row(p, o, s); }});
+  const auto add = [&](int64_t rows, int64_t vocabulary, int variant, DType dtype) {
+    const int64_t first = variant % 3 == 2 ? vocabulary / 3 : 0;
+    const int64_t columns = variant % 3 != 0 ? (vocabulary + 2) / 3 : vocabulary;
+    const Make make = {.dtype = dtype, .gap = rows % 3, .size = 3, .terms = vocabulary};
+    const Problem p = {
+        rows, vocabulary, first, columns, make, variant / 6 == 1 && rows > 1, (variant & 2) != 0};
+    list.push_back({fmt::format("rows {} vocabulary {} columns {}+{} {} variant {}", rows,
+                                vocabulary, first, columns, base::name_of(dtype), variant),
+                    [=](Operands& o, Stream& s) { row(p, o, s); }});
+  };
+  for (const bool is_f16 : {false, true}) {
+    for (const int64_t rows : row_counts) {
+      for (const int64_t vocabulary : vocabularies) {
+        if (rows * vocabulary > 20000 && vocabulary <= 1000) continue;  // for time
+        for (int variant = 0; variant < (is_f16 ? 3 : 12); ++variant) {
+          add(rows, vocabulary, variant,
+              is_f16               ? DType::f16
+              : (variant & 1) != 0 ? DType::bf16
+                                   : DType::f32);
+        }
       }
     }
   }

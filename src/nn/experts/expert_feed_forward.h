@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The second part of a transformer block as a mixture of experts: norm, router, experts, residual.
-// Formulas, slots and operations are described in spec/facts/expert_facts.cpp, in the same order.
+// Formulas, slots and operations are described in spec/facts/experts/expert_facts.cpp, in the same
+// order.
 #pragma once
 
 #include "nn/block_part.h"

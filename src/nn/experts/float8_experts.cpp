@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ExpertFeedForward with the products of experts in 8 bits, in the order of
-// spec/facts/float8_expert_facts.cpp.
+// spec/facts/experts/float8_expert_facts.cpp.
 #include "kernels/ops.h"
 #include "nn/experts/expert_feed_forward.h"
 

@@ -95,7 +95,7 @@ TEST(FromMegatron, the_example_of_175b_is_the_shipped_model) {
   EXPECT_EQ(d.job.seq_len, 2048);
   EXPECT_EQ(d.job.global_batch, 1536);
   EXPECT_EQ(d.gpus, 1024);
-  const Layout expected{.tp = 8, .pp = 16, .dp_replicate = 8};
+  const Layout expected{.tp = 8, .pp = 16, .dp_replicate = 8, .precision = Precision::fp16};
   EXPECT_TRUE(*d.layout == expected) << words(*d.layout);
   EXPECT_EQ(d.stack.name, "megatron-core");
   EXPECT_EQ(d.stack.dp_overlap, 0);

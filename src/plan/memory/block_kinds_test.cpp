@@ -56,13 +56,13 @@ double seconds_of(const Job& job, const std::string& words) {
 }
 
 TEST(BlockKinds, wide_blocks_gain_by_8_bits_and_narrow_ones_lose) {
-  const Job wide = job_of("llama-3b", 4, 4096), narrow = job_of("gpt2-124m", 16, 1024);
+  const Job wide = job_of("llama-3b", 4, 4096), narrow = job_of("gpt2-10m", 64, 256);
   const double wide_gain = seconds_of(wide, "micro=4") / seconds_of(wide, "micro=4 fp8");
   EXPECT_GT(wide_gain, 1.25);
   EXPECT_LT(wide_gain, 1.6);
   EXPECT_LT(seconds_of(wide, "micro=4 fp8-block"), seconds_of(wide, "micro=4"));
   EXPECT_GT(seconds_of(wide, "micro=4 fp8-block"), seconds_of(wide, "micro=4 fp8"));
-  EXPECT_GT(seconds_of(narrow, "micro=16 fp8"), 0.98 * seconds_of(narrow, "micro=16"));
+  EXPECT_GT(seconds_of(narrow, "micro=64 fp8"), seconds_of(narrow, "micro=64"));
 }
 
 TEST(BlockKinds, every_block_in_bf16_costs_its_share) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The time of the operations and transfers that only blocks with experts have. Their sizes are
-// those of the facts of a layer (spec/facts/expert_facts.cpp).
+// those of the facts of a layer (spec/facts/experts/expert_facts.cpp).
 #pragma once
 
 #include <vector>

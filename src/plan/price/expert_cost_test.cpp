@@ -6,7 +6,7 @@
 #include "plan/price/collective.h"
 #include "plan/price/op_time.h"
 #include "plan/samples_test.h"
-#include "spec/facts/expert_cost.h"
+#include "spec/facts/experts/expert_cost.h"
 
 namespace trireme::plan {
 namespace {

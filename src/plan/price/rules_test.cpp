@@ -57,7 +57,9 @@ TEST(PlanRules, missing_engine_features_are_named) {
   };
   EXPECT_EQ(lack("tp=8 sp pp=2 zb-v", 16), "");
   EXPECT_EQ(lack("cp=2 kind=ring", 2), "");
-  has("fp8", 1, "fp8: not in the engine yet");
+  has("fp4", 1, "fp4: not in the engine");
+  EXPECT_EQ(lack("fp8-block", 1), "");
+  has("fp8 ffn-rows=128", 1, "[precision.tiles]");
   has("tp=16", 16, "[tp.kv_heads]");
   has("pp=2 zb-h1 zero=2", 4, "[zero.split_backward]");
   EXPECT_EQ(lack("pp=2 interleaved=2 zero=3", 4), "");

@@ -117,6 +117,12 @@ Answer answer(const Job& job, const spec::Machine& machine, const Stack& stack,
   result.textbook = textbook(job, machine, options.gpus, options.memory_fraction, pricer,
                              finalists.choice().best->layout.precision);
   if (result.textbook.layout) {
+    Layout& l = *result.textbook.layout;
+    if (spec::is_fp8(l.precision)) {
+      l.bf16_first = options.space.bf16_first;
+      l.bf16_last = options.space.bf16_last;
+      l.bf16_blocks = options.space.bf16_blocks;
+    }
     const Proposal* p = finalists.add(*result.textbook.layout);
     result.textbook_proposal =
         p != nullptr ? *p : propose(job, machine, stack, *result.textbook.layout);

@@ -33,6 +33,12 @@ bool is_described(const spec::Processor& p, Precision precision) {
   }
 }
 
+// Returns the format whose peak a precision needs.
+std::string_view peak_name(Precision precision) {
+  if (spec::is_fp8(precision)) return "fp8";
+  return precision == Precision::fp16 ? "bf16" : name_of(precision);
+}
+
 Values divisors(int64_t number, int64_t max) {
   Values all;
   for (int64_t d = 1; d <= std::min(number, max); ++d) {
@@ -103,7 +109,7 @@ std::string missing_in_machine(const spec::Machine& machine, int64_t gpus, Preci
     return fmt::format(
         "{}: the machine file of {} has no processor.{}_tflops; add it, or use "
         "another precision",
-        name_of(precision), machine.name, name_of(precision));
+        name_of(precision), machine.name, peak_name(precision));
   }
   if (gpus > machine.domain.size && machine.network.link.bytes_per_second <= 0) {
     return fmt::format(

@@ -9,7 +9,7 @@
 //   W   multiplies transposed codes.
 //
 // With one scale a tensor, its largest magnitude is known before it is quantised: norms, activation
-// functions and SwiGLU's backward compute it, otherwise an op of its own does. It is kept in the
+// functions and SwiGLU's backward compute it, otherwise a separate op does. It is kept in the
 // slot `amax` under every policy, so that what is recomputed has the same codes. Under sequence
 // parallelism rows are gathered before they are quantised.
 #include "spec/facts/facts_internal.h"

@@ -44,6 +44,32 @@ TEST(Layout, any_layout_survives_json_text_and_plan) {
   }
 }
 
+TEST(Layout, any_recipe_survives_json_text_and_plan) {
+  LayoutDice dice(23);
+  int count = 0;
+  while (count < 150) {
+    const ModelSpec model = layout_model(dice.either());
+    Layout open = any_open_layout(dice);
+    open.precision = dice.of<Precision>({Precision::fp8, Precision::fp8_block, Precision::fp16});
+    open.optimizer = OptimizerKind::adamw;
+    open.ffn_rows = 0;
+    open.bf16_first = dice.of<int>({0, 0, 2});
+    open.bf16_last = dice.of<int>({0, 1});
+    if (dice.either()) open.bf16_blocks = {1, 4};
+    const Workload work{.seq_len = 48};
+    const Settled settled = settle(sizes_of(model), work, 0, open);
+    if (!settled.broken.empty()) continue;
+    ++count;
+    const Layout& l = settled.layout;
+    SCOPED_TRACE(to_text(l));
+    EXPECT_EQ(layout_from_json(base::Json::parse(to_json(l).dump()), "layout"), l);
+    EXPECT_EQ(layout_from_text(to_text(l), l.ranks()), opened(l));
+    const Plan plan = solve_or_throw(model, work, l, {});
+    EXPECT_NO_THROW(check_plan(model, plan));
+    EXPECT_EQ(plan_from_json(base::Json::parse(to_json(plan).dump())), plan);
+  }
+}
+
 TEST(Layout, a_custom_schedule_and_a_cut_survive_json_and_plan) {
   const ModelSpec model = layout_model(false);
   Layout asked{.pp = 2, .first_layers = {0, 3}, .accumulation = 2};

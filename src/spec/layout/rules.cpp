@@ -96,7 +96,6 @@ void add_width(const char* name, int64_t size, ProductWidth::Cut cut, ModelSizes
 void take_experts(const MoeSpec& moe, ModelSizes& sizes) {
   sizes.experts = moe.router.experts;
   sizes.expert_ffn = moe.ffn;
-  add_width("shared_ffn", moe.shared_ffn, ProductWidth::Cut::tp, sizes);
   add_width("ffn of experts", moe.ffn, ProductWidth::Cut::etp, sizes);
 }
 

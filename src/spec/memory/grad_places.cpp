@@ -24,7 +24,7 @@ std::vector<std::optional<SlotHome>> grad_places(const Plan& plan, const StashLa
   std::vector<size_t> layer_of;
   size_t layers = 0;
   for (const BucketLayout& bucket : buckets) {
-    if (bucket.view == ParamView::dense && !bucket.is_apart) ++layers;
+    if (bucket.view == ParamView::dense && !bucket.is_matrix) ++layers;
     layer_of.push_back(layers - 1);
   }
   TRIREME_CHECK(stage.layer_at.size() == layers, "{} layers, buckets of {}", stage.layer_at.size(),

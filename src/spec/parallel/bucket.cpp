@@ -9,6 +9,8 @@
 namespace trireme::spec {
 namespace {
 
+constexpr int64_t scale_grain = 4;
+
 // Parameters of the same kind along tp are adjacent, in this order.
 enum class Kind : uint8_t { cut, copy, by_rows, partial };
 
@@ -71,13 +73,13 @@ std::vector<BucketKind> bucket_kinds(const ModelSpec& model, int layer, const Re
   const Recipe own = layer_recipe(recipe, model, layer);
   std::vector<BucketKind> kinds;
   for (int i = 0; i < static_cast<int>(ParamView::count); ++i) {
-    for (const bool is_apart : {false, true}) {
-      const bool has_codes = is_apart && own.fp8;
-      const BucketKind kind{static_cast<ParamView>(i), is_apart,
+    for (const bool is_matrix : {false, true}) {
+      const bool has_codes = is_matrix && own.fp8;
+      const BucketKind kind{static_cast<ParamView>(i), is_matrix,
                             has_codes ? own.format(Role::w_fwd) : own.storage};
       const auto is_in = [&](const Param& param) {
         return !param.shard.shape.empty() && param.view == kind.view &&
-               param.is_apart == kind.is_apart;
+               param.is_matrix == kind.is_matrix;
       };
       if (std::ranges::any_of(params, is_in)) kinds.push_back(kind);
     }
@@ -113,14 +115,14 @@ BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes,
   BucketLayout layout;
   const ParamView view = kind.view;
   layout.view = view;
-  layout.is_apart = kind.is_apart;
+  layout.is_matrix = kind.is_matrix;
   layout.storage = kind.storage;
   const auto add = [&](bool decays, Kind which) {
     const int64_t begin = layout.elements;
     for (size_t i = 0; i < params.size(); ++i) {
       const Param& param = params[i];
       if (param.tied_copy || param.shard.shape.empty() || param.view != view ||
-          param.is_apart != layout.is_apart || param.decays != decays || kind_of(param) != which) {
+          param.is_matrix != layout.is_matrix || param.decays != decays || kind_of(param) != which) {
         continue;
       }
       const int64_t elements = local_elements(param.shard, sizes);
@@ -148,7 +150,9 @@ BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes,
     if (!kind.has_codes()) continue;
     const MatrixShape m = matrix_shape(param, sizes);
     layout.first_scale.push_back(layout.scales);
-    layout.scales += m.count * scale_spec(weights, m.rows, m.cols).shape.elements();
+    // Scales of a product begin at a multiple of 16 bytes, as matrix libraries require.
+    layout.scales += base::round_up(m.count * scale_spec(weights, m.rows, m.cols).shape.elements(),
+                                    scale_grain);
   }
   layout.matrices = end_of_matrices(params, layout);
   layout.elements = padded_elements(layout.elements, mesh_view(view).ranks(sizes));

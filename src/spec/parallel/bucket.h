@@ -24,10 +24,10 @@ struct BucketEntry {
 };
 
 // The parameters of a layer that form one bucket: those of a view, and of these the ones that are
-// apart (Param::is_apart), or the others.
+// apart (Param::is_matrix), or the others.
 struct BucketKind {
   ParamView view = ParamView::dense;
-  bool is_apart = false;
+  bool is_matrix = false;
   base::DType storage = base::DType::f32;  // of its parameters
   bool operator==(const BucketKind&) const = default;
 
@@ -35,7 +35,7 @@ struct BucketKind {
   // beside.
   bool has_codes() const { return base::is_float8(storage); }
   bool is_like(const BucketKind& other) const {
-    return view == other.view && is_apart == other.is_apart;
+    return view == other.view && is_matrix == other.is_matrix;
   }
 };
 
@@ -43,16 +43,16 @@ struct BucketKind {
 struct BucketSize {
   int64_t elements = 0;  // with padding
   ParamView view = ParamView::dense;
-  bool is_apart = false;
+  bool is_matrix = false;
   base::DType storage = base::DType::f32;
   int64_t scales = 0;  // of codes, see BucketLayout
 
-  BucketKind kind() const { return {view, is_apart, storage}; }
+  BucketKind kind() const { return {view, is_matrix, storage}; }
 };
 
 struct BucketLayout {
   ParamView view = ParamView::dense;
-  bool is_apart = false;
+  bool is_matrix = false;
   base::DType storage = base::DType::f32;
   // If parameters are codes: the first scale of each entry, and the number of all.
   std::vector<int64_t> first_scale;
@@ -72,7 +72,7 @@ struct BucketLayout {
   // the ranks of the view.
   int64_t elements = 0;
 
-  BucketSize size() const { return {elements, view, is_apart, storage, scales}; }
+  BucketSize size() const { return {elements, view, is_matrix, storage, scales}; }
   bool has_codes() const { return base::is_float8(storage); }
 };
 

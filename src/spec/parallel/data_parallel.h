@@ -81,7 +81,7 @@ int node_buffers(const Plan&, ParamView);
 struct BucketKey {
   int layer = 0;
   ParamView view = ParamView::dense;
-  bool is_apart = false;
+  bool is_matrix = false;
   bool operator==(const BucketKey&) const = default;
 };
 // Return the buckets of all layers of a rank, in order.
@@ -165,6 +165,7 @@ struct TrafficTable {
   }
 };
 TrafficTable operator+(const TrafficTable&, const TrafficTable&);
+TrafficTable operator-(const TrafficTable&, const TrafficTable&);
 TrafficTable predict_traffic(const ModelSpec&, const Plan&, const Coord&);
 
 }  // namespace trireme::spec

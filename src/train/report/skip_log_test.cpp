@@ -63,5 +63,32 @@ TEST(SkipLog, a_hundred_skipped_steps_in_a_row_end_the_run) {
   EXPECT_THROW(log.check(100, report(100, 100, 1)), base::Error);
 }
 
+TEST(SkipLog, fifty_steps_in_a_row_that_are_not_finite_end_a_run_with_a_loss_scale) {
+  SkipLog log(5);
+  engine::StepReport not_finite = report(1, 1, 3);
+  not_finite.row_norm = std::numeric_limits<double>::infinity();
+  not_finite.grad_norm = std::numeric_limits<float>::infinity();
+  not_finite.loss_scale = 65536;
+  not_finite.next_loss_scale = 32768;
+  EXPECT_EQ(log.add(3, not_finite),
+            Lines{"guard     step 3 skipped: the gradient norm is not finite; the loss scale is "
+                  "32768"});
+  not_finite.skipped_in_a_row = 49;
+  EXPECT_NO_THROW(log.check(51, not_finite));
+  not_finite.skipped_in_a_row = 50;
+  not_finite.loss_scale = 1;
+  try {
+    log.check(52, not_finite);
+    FAIL() << "the run goes on";
+  } catch (const base::Error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("50 steps in a row"), std::string::npos) << text;
+    EXPECT_NE(text.find("a loss scale of 1"), std::string::npos) << text;
+    EXPECT_NE(text.find("precision.recipe = \"bf16\""), std::string::npos) << text;
+  }
+  not_finite.grad_norm = 3;  // the guard's limit is the other one
+  EXPECT_NO_THROW(log.check(52, not_finite));
+}
+
 }  // namespace
 }  // namespace trireme::train

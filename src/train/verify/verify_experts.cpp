@@ -43,7 +43,9 @@ void scale_experts(spec::ModelDims& small, spec::Layout& l, std::vector<std::str
   if (!small.moe) return;
   spec::MoeSpec& moe = *small.moe;
   moe.router = small_router(moe.router, l.ep);
-  moe.ffn = std::min(moe.ffn, width_of_a_rank * l.etp);
+  // Products in 8 bits have sizes of multiples of their grain.
+  const int64_t grain = spec::is_fp8(l.precision) ? spec::recipe_of(l.precision).fp8->grain() : 1;
+  moe.ffn = std::min(moe.ffn, base::round_up(width_of_a_rank, grain) * l.etp);
   moe.shared_ffn = std::min(moe.shared_ffn, width_of_a_rank * l.tp);
   small.init_std = std::max(small.init_std, min_init_std);
   small.dense_layers = std::min({small.dense_layers, 1, small.layers - 1});

@@ -32,7 +32,7 @@ TEST(PlanRecipes, recipes_are_compared_and_bf16_is_chosen_where_fp8_does_not_pay
   EXPECT_LT(bytes(block), 0.9 * bytes(bf16));
 
   const std::string narrow =
-      "plan --model gpt2-124m --machine h200 --batch 16 --seq-len 1024" + recipes;
+      "plan --model gpt2-10m --machine h200 --batch 64 --seq-len 256" + recipes;
   const Json small = plan_json(s, narrow);
   EXPECT_EQ(small.at("best").at("layout").at("precision"), "bf16");
   EXPECT_NE(plan_output(s, narrow).find("does not pay"), std::string::npos)
@@ -55,6 +55,7 @@ TEST(PlanRecipes, a_configuration_with_a_recipe_is_priced_beside_bf16) {
   EXPECT_EQ(json.at("asked").at("layout").at("settings").at("bf16_first"), 2);
   ASSERT_EQ(json.at("precisions").size(), 2U);
   EXPECT_GT(json.at("asked").at("bytes"), 0);
+  EXPECT_EQ(json.at("best").at("layout").at("settings").at("bf16_first"), 2) << "also the answer's";
   const Outcome sim = trireme(s, {"sim", "fp8.toml", "--tflops", "700", "--stages", "2",
                                   "--microbatches", "4", "--fp8-tflops", "1250"});
   EXPECT_EQ(sim.exit_code, 0) << sim.err;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/experts/grouped_codes.h"
 
-#include "kernels/cuda/experts/grouped_codes.cuh"
+#include "kernels/cuda/experts/grouped_codes_kernel.cuh"
 
 namespace trireme::kernels::cuda {
 namespace {

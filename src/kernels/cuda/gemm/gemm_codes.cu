@@ -74,7 +74,7 @@ void add_row_sums_of_codes(device::CudaStream& stream, const GemmArgs& args, con
                       .is_tensor = args.shape_a == ScaleShape::tensor,
                       .is_wide = is_vectorisable(args.a)};
   const unsigned grid = grid_of(ceil_div(a.rows, code_sum_warps));
-  with_real_type(sum.dtype, [&](auto* type) {
+  with_gradient_type(sum.dtype, [&](auto* type) {
     using S = std::remove_pointer_t<decltype(type)>;
     const auto run = [&](auto kernel) {
       kernel<<<grid, code_sum_warps * warp_size, 0, stream.handle()>>>(a, data<S>(sum));

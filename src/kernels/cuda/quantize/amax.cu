@@ -70,13 +70,8 @@ void launch_amax(device::CudaStream& stream, const AmaxArgs& args) {
 void amax(Stream& stream, const AmaxArgs& args) {
   if (args.x.rows() == 0 || args.x.cols() == 0) return;
   device::CudaStream& s = device::cuda_stream(stream);
-  if (args.x.dtype == base::DType::f16) {
-    launch_amax<f16>(s, args);
-  } else {
-    with_real_type(args.x.dtype, [&](auto* type) {
-      launch_amax<std::remove_pointer_t<decltype(type)>>(s, args);
-    });
-  }
+  with_real_type(args.x.dtype,
+                 [&](auto* type) { launch_amax<std::remove_pointer_t<decltype(type)>>(s, args); });
   check_launch("amax");
 }
 

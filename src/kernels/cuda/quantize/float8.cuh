@@ -64,7 +64,7 @@ __device__ inline float scale_of(float up) { return __frcp_rn(up); }
 
 // ---- counts
 
-// Of one thread's values; add_to() those of a block.
+// Counts the values of one thread; add_to() adds those of a warp to the op's.
 template <typename Format>
 struct ThreadCounts {
   int values = 0, flushed = 0, saturated = 0;

@@ -12,8 +12,6 @@
 
 namespace trireme::kernels::cuda {
 
-using f16 = __half;
-
 __device__ inline uint32_t magnitude_bits(float value) {
   return __float_as_uint(value) & 0x7fffffffU;
 }
@@ -27,6 +25,19 @@ __device__ inline float stored_value(f16 value) {
   return __uint_as_float((bits & 0x8000U) << 16 | 0x7f800000U | (bits & 0x3ffU) << 13);
 }
 
+// The larger of two pairs of 16-bit numbers, each.
+__device__ inline uint32_t max_of_pairs(uint32_t a, uint32_t b) {
+  uint32_t larger;
+  asm("max.u16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+  return larger;
+}
+// The bits as fp32 of a magnitude that is stored as 16 bits.
+template <typename T>
+__device__ inline uint32_t bits_of_16(uint32_t stored) {
+  if constexpr (std::is_same_v<T, bf16>) return stored << 16;
+  return magnitude_bits(stored_value(__ushort_as_half(static_cast<uint16_t>(stored))));
+}
+
 // The largest of many values of type T. 16-bit types are compared in pairs, as they are stored.
 template <typename T>
 class Largest {
@@ -36,7 +47,7 @@ class Largest {
     if constexpr (sizeof(T) == 4) {
       bits_ = max(bits_, word & 0x7fffffffU);
     } else {
-      asm("max.u16x2 %0, %0, %1;" : "+r"(bits_) : "r"(word & 0x7fff7fffU));
+      bits_ = max_of_pairs(bits_, word & 0x7fff7fffU);
     }
   }
   __device__ void add(const uint4& words) {
@@ -52,12 +63,10 @@ class Largest {
       add_word(*reinterpret_cast<const uint16_t*>(&value));
     }
   }
-  // Of the value as fp32.
+  // Returns the bits of the value as fp32.
   __device__ uint32_t bits() const {
     if constexpr (sizeof(T) == 4) return bits_;
-    const auto largest = static_cast<uint16_t>(max(bits_ & 0xffffU, bits_ >> 16));
-    if constexpr (std::is_same_v<T, bf16>) return static_cast<uint32_t>(largest) << 16;
-    return magnitude_bits(stored_value(__ushort_as_half(largest)));
+    return bits_of_16<T>(max(bits_ & 0xffffU, bits_ >> 16));
   }
 
  private:

@@ -168,6 +168,34 @@ TEST(ExpertsCostTest, costs_count_rows_matrices_and_what_is_added_to) {
                         2 * rows * (D + F) + 4 * (has_act ? 2 : 1) * E * D * F});
   }
 
+  // In 8 bits codes have one byte, results two, and both operands run along the inner index.
+  const auto codes = [&](const Shape& shape) { return o.scratch(shape, DType::f8e4m3); };
+  const GroupedScales of_rows = {.a = f32({1}), .b = f32({E})};
+  ops::grouped_forward(stream, {.x = codes({R, F}),
+                                .weight = codes({E, D, F}),
+                                .starts = starts,
+                                .y = bf16({R, D}),
+                                .rows = rows,
+                                .scales = of_rows});
+  expected.push_back({OpKind::grouped_forward, rows, D, F, GemmLayout::nt, DType::f8e4m3,
+                      2.0 * rows * D * F, rows * F + E * D * F + 2 * rows * D});
+  ops::grouped_backward_input(stream, {.dy = codes({R, D}),
+                                       .weight = codes({E, F, D}),
+                                       .starts = starts,
+                                       .dx = bf16({R, F}),
+                                       .rows = rows,
+                                       .scales = of_rows});
+  expected.push_back({OpKind::grouped_backward_input, rows, F, D, GemmLayout::nt, DType::f8e4m3,
+                      2.0 * rows * D * F, rows * D + E * D * F + 2 * rows * F});
+  ops::grouped_backward_weight(stream, {.dy = codes({D, R}),
+                                        .x = codes({F, R}),
+                                        .starts = starts,
+                                        .dweight = f32({E, D, F}),
+                                        .rows = rows,
+                                        .scales = {.a = f32({1}), .b = f32({1})}});
+  expected.push_back({OpKind::grouped_backward_weight, rows, D, F, GemmLayout::nt, DType::f8e4m3,
+                      2.0 * rows * D * F, rows * (D + F) + 4 * E * D * F});
+
   machine.stream->set_observer(nullptr);
   ASSERT_EQ(costs.list.size(), expected.size());
   for (size_t i = 0; i < expected.size(); ++i) {

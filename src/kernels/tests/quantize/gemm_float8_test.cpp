@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of 8-bit operands against fp64 products of the same codes and scales. A result may
 // differ by so much in the relative L2 norm:
-//                       f32    bf16 (half of 2^-8 and more)
-//   CPU                 2e-6   2.5e-3    sums are fp32
-//   GPU                 1e-3   3e-3      sums of 128 codes keep about 14 bits: 4.7e-4 measured
-//   GPU, fast_sums      1e-2   1e-2      all sums do: 3.7e-3 measured with k = 512
+//                       f32    bf16
+//   CPU                 2e-6   5e-3   sums are fp32
+//   GPU                 1e-3   5e-3   sums of 128 codes keep about 14 bits: 4.7e-4 measured
+//   GPU, fast_sums      1e-2   2e-2   all sums do: 3.7e-3 measured with k = 512
+// bf16 results have two roundings of at most 2^-8, of a slope or input of GELU and of d, and on a
+// GPU a third one, of the product. On the CPU half of the bound is allowed without GELU.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -135,8 +137,10 @@ std::vector<Tensor> run(const Problem& p, Operands& operands, Stream& stream) {
       args.epilogue = GeluGradient{.input = matrix()};
       break;
     case Variant::gelu_grad_and_more: {
+      // Sums of values that may each be rounded either way: see gelu_gradient_test.cpp.
+      const Tensor d_sum = p.out == DType::f32 ? updated({p.n}, {}) : Tensor{};
       const Tensor input = matrix();
-      args.epilogue = GeluGradient{.input = input, .d_sum = updated({p.n}, {}), .gelu = result()};
+      args.epilogue = GeluGradient{.input = input, .d_sum = d_sum, .gelu = result()};
       break;
     }
     case Variant::scale:
@@ -164,22 +168,18 @@ std::vector<Tensor> run(const Problem& p, Operands& operands, Stream& stream) {
 struct Bounds {
   double f32, bf16;
 };
-// On a GPU three roundings to bf16 may precede a result: of the product, of its factor, and its
-// own.
-constexpr Bounds cpu_bounds = {2e-6, 2.5e-3}, gpu_bounds = {1e-3, 5e-3}, fast_bounds = {1e-2, 1e-2};
-// A single result in bf16, or a sum of it, may be one unit in the last place off.
-constexpr double bf16_unit = 0x1p-7;
-constexpr size_t few_results = 64;
+constexpr Bounds cpu_bounds = {2e-6, 5e-3}, gpu_bounds = {1e-3, 5e-3}, fast_bounds = {1e-2, 2e-2};
 
-void expect_near(const Tensor& found, const Tensor& expected, const Bounds& bounds, bool has_bf16) {
+// A few bf16 values may all be rounded the other way, by 2^-7 at most.
+void expect_near(const Tensor& found, const Tensor& expected, const Bounds& bounds) {
   const std::vector<double> x = values_of(found), y = values_of(expected);
   double squares = 0, errors = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     squares += y[i] * y[i];
     errors += (x[i] - y[i]) * (x[i] - y[i]);
   }
-  double bound = found.dtype == DType::bf16 ? bounds.bf16 : bounds.f32;
-  if (has_bf16 && x.size() < few_results) bound = std::max(bound, bf16_unit);
+  const double rounded = x.size() < 64 ? std::max(0x1p-7, bounds.bf16) : bounds.bf16;
+  const double bound = found.dtype == DType::bf16 ? rounded : bounds.f32;
   EXPECT_GT(squares, 0);
   EXPECT_LE(std::sqrt(errors / squares), bound) << found.shape.to_string();
 }
@@ -197,11 +197,9 @@ void expect_all_near(Machine& machine, const std::vector<Problem>& problems) {
     found.expect_intact();
     for (size_t i = 0; i < x.size(); ++i) {
       SCOPED_TRACE(fmt::format("tensor {}", i));
-      expect_near(x[i], y[i],
-                  !is_gpu       ? cpu_bounds
-                  : p.fast_sums ? fast_bounds
-                                : gpu_bounds,
-                  x.front().dtype == DType::bf16 || x.back().dtype == DType::bf16);
+      Bounds bounds = !is_gpu ? cpu_bounds : p.fast_sums ? fast_bounds : gpu_bounds;
+      if (!is_gpu && p.variant <= Variant::alpha_and_beta) bounds.bf16 /= 2;
+      expect_near(x[i], y[i], bounds);
     }
     if (testing::Test::HasFailure()) return;
   }
@@ -283,7 +281,9 @@ TEST(GemmFloat8Test, gpu_repeats_its_bits) {
 
 TEST(GemmFloat8Test, bits_do_not_depend_on_threads) {
   std::vector<Case> list;
-  for (const Problem& p : problems({{.m = 300, .n = 200, .k = 260}})) {
+  const std::vector<Problem> all = problems({{.m = 300, .n = 200, .k = 260}});
+  for (size_t i = 0; i < all.size(); i += 4) {
+    const Problem& p = all[i];
     list.push_back({p.name(), [p](Operands& o, Stream& s) { run(p, o, s); }});
   }
   expect_bits_do_not_depend_on_threads(list);

@@ -126,14 +126,14 @@ std::vector<Case> cases() {
       const std::pair<int64_t, int64_t> sizes[] = {{1, 1},     {3, 5},     {16, 16}, {7, 128},
                                                    {128, 128}, {129, 257}, {5, 300}, {300, 66}};
       for (const auto& [rows, cols] : sizes) {
-        for (const DType x : {DType::f32, DType::bf16}) {
+        for (const DType x : {DType::f32, DType::bf16, DType::f16}) {
           list.push_back(case_of({rows, cols, x, format, shape, true, true}));
         }
         list.push_back(case_of({rows, cols, DType::bf16, format, shape, true, false}));
         list.push_back(case_of({rows, cols, DType::bf16, format, shape, false, true}));
       }
       for (int values = 1; values < static_cast<int>(Values::count); ++values) {
-        for (const DType x : {DType::f32, DType::bf16}) {
+        for (const DType x : {DType::f32, DType::bf16, DType::f16}) {
           Problem p = {140, 260, x, format, shape, true, true, static_cast<Values>(values)};
           list.push_back(case_of(p));
           p.by_rows = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spec/facts/expert_cost.h"
+#include "spec/facts/experts/expert_cost.h"
 
 #include "spec/experts/router.h"
 #include "spec/facts/op_shapes.h"

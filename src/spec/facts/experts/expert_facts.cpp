@@ -23,7 +23,7 @@
 #include <utility>
 
 #include "spec/experts/expert_rows.h"
-#include "spec/facts/expert_cost.h"
+#include "spec/facts/experts/expert_cost.h"
 #include "spec/facts/facts_internal.h"
 
 namespace trireme::spec::internal {

@@ -11,7 +11,7 @@
 // With one scale a tensor, the largest magnitude of the rows is that of h2 or dy on one rank along
 // ep and etp; with several, an op finds it among the rows that have arrived. Rows after the last
 // group are not quantised.
-#include "spec/facts/expert_cost.h"
+#include "spec/facts/experts/expert_cost.h"
 #include "spec/facts/facts_internal.h"
 #include "spec/facts/quantize_cost.h"
 
