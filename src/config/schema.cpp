@@ -173,9 +173,9 @@ std::vector<Key> keys_of(Config& c) {
   k.numbers("bf16_blocks", c.precision.bf16_blocks, {.low = 0, .high = 1 << 20},
             "further blocks whose products stay in bf16 under a recipe of fp8, counted from 0, in "
             "ascending order");
-  const Range scale{.low = 0x1p-20, .high = 0x1p32};
+  const Range scale{.low = 0.001, .high = 0x1p32};
   k.number(
-      "loss_scale", c.precision.loss_scale, {.low = 0x1p-20, .high = 0x1p32, .or_value = 0},
+      "loss_scale", c.precision.loss_scale, {.low = 0.001, .high = 0x1p32, .or_value = 0},
       "recipe fp16: the loss scale, which never changes; 0: it falls by half after steps whose "
       "gradient is not finite, which are skipped, and doubles after good ones");
   k.number("loss_scale_initial", c.precision.loss_scale_initial, scale,

@@ -20,6 +20,7 @@
 #include "spec/memory/predict.h"
 #include "spec/parallel/pipeline_parallel.h"
 #include "spec/parallel/tensor_parallel.h"
+#include "spec/state/float8_state.h"
 
 namespace trireme::engine {
 namespace {
@@ -91,7 +92,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
   inputs_ = std::make_unique<InputStaging>(device, arenas_->staging, spec::local_shape_of(plan_),
                                            plan_.schedule.microbatches, vocab_, context_->rank());
   if (!plan_.inference) {
-    // Of deferred updates, which no other rank shares.
+    // Updates are deferred if no other rank shares them.
     buckets_->set_update([this](int b) {
       update(b);
       codes_->quantize(b, true);
@@ -178,6 +179,8 @@ void Engine::make_stages(const spec::Backend& backend) {
   train_state_ =
       std::make_unique<TrainState>(model_, plan_, *buckets_, *groups_, *tensor_, arenas_->optim);
   numerics_ = std::make_unique<Numerics>(model_, plan_, rank, *compute_, arenas_->optim);
+  delayed_ = std::make_unique<DelayedScales>(model_, plan_, rank, *train_state_, *numerics_,
+                                             *compute_, arenas_->optim);
   codes_ = std::make_unique<WeightCodes>(model_, plan_, *buckets_, *train_state_, *groups_,
                                          *numerics_, arenas_->params, arenas_->optim);
   const StageShared shared{.compute = *compute_,
@@ -189,6 +192,7 @@ void Engine::make_stages(const spec::Backend& backend) {
                            .state = *train_state_,
                            .codes = *codes_,
                            .numerics = *numerics_,
+                           .delayed = *delayed_,
                            .stash = *stash_,
                            .scratch = arenas_->scratch,
                            .rope_table = make_rope_table()};
@@ -263,6 +267,7 @@ Engine::Drain::~Drain() {
 void Engine::step(MicrobatchSource& source, double learning_rate) {
   const device::Range range(*compute_, "step");
   take_batches(source);
+  prepare_scales();
   // The first step is not captured: libraries choose their algorithms in it. A step with an
   // observer is not replayed, because a replay does not call the fronts of ops.
   const bool is_held = held_.state() != nullptr;  // a captured graph cannot wait for the event
@@ -302,6 +307,7 @@ void Engine::watch_actions(ActionTimes* times) {
 void Engine::accumulate(MicrobatchSource& source) {
   grads_are_open_ = true;
   take_batches(source);
+  prepare_scales();
   run_microbatches();
 }
 
@@ -344,6 +350,37 @@ void Engine::run_microbatches() {
   executor_->run(*compute_, *inputs_, sink_);
 }
 
+void Engine::prepare_scales() {
+  if (!delayed_->is_on() || has_scales_) return;
+  has_scales_ = have_histories();
+  if (has_scales_) return;
+  const spec::TrafficTable before = traffic();
+  run_microbatches();
+  collect_magnitudes();
+  train_state_->reduce_own(spec::amax_state);
+  delayed_->rotate({});
+  // What the micro-batches have added up; the sums of the batch follow.
+  ops::fill(*compute_, {.d = sink_.sums.slice_rows(0, offsetof(kernels::StepSums, samples))});
+  preparation_ = preparation_ + traffic() - before;
+  has_scales_ = have_histories();
+}
+
+bool Engine::have_histories() {
+  const float own = delayed_->is_empty() ? 0 : 1;
+  if (!pipe_->has_peers()) return own > 0;
+  float all = 1;
+  for (int rank = 0; rank < plan_.mesh[spec::Axis::pp]; ++rank) {
+    all = std::min(all, pipe_->share(std::span(&own, 1), 1, rank).front());
+  }
+  return all > 0;
+}
+
+void Engine::collect_magnitudes() {
+  if (!delayed_->is_on()) return;
+  device::wait_for(*compute_, std::exchange(held_, {}), Wait::save);  // this changes state
+  delayed_->collect();
+}
+
 void Engine::close_step() {
   const device::Range range(*compute_, "optimizer");
   // Each element of the gradient is counted by the rank that has reduced it.
@@ -360,6 +397,7 @@ void Engine::close_step() {
   routers_->count_overflow(sink_.sums);
   ops::add_layers(*compute_, {.squares = squares_, .record = record_});
   merge_records();
+  collect_magnitudes();
   train_state_->reduce_own();
   ops::step_control(*compute_, {.sums = sink_.sums,
                                 .state = state_,
@@ -370,6 +408,7 @@ void Engine::close_step() {
                                 .guard_warmup = options_.clip.guard_warmup,
                                 .loss_scale = loss_scale_});
   routers_->update_biases(state_);
+  delayed_->rotate(state_);
   for (int b = 0; b < buckets_->size(); ++b) {
     if (buckets_->defers_updates()) {
       buckets_->defer_update(b);
@@ -442,6 +481,19 @@ void Engine::merge_records() {
                                      state_.bytes(), device_signals_.bytes() - state_.bytes()),
                                  .copies = copies,
                                  .slices = slices});
+}
+
+void Engine::state_changed() {
+  access_->state_changed();
+  delayed_->state_changed();
+  has_scales_ = false;
+}
+
+spec::TrafficTable Engine::traffic() const {
+  spec::TrafficTable sent = groups_->traffic() + tensor_->traffic() + context_->traffic() +
+                            experts_->traffic() + pipe_->traffic() - preparation_;
+  sent.other += preparation_.total();
+  return sent;
 }
 
 std::vector<StepSignals> Engine::drain_signals() {

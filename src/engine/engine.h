@@ -19,16 +19,17 @@
 #include "comm/mesh.h"
 #include "device/device.h"
 #include "device/memory.h"
-#include "engine/state/context_group.h"
-#include "engine/state/data_groups.h"
-#include "engine/state/expert_group.h"
+#include "engine/groups/context_group.h"
+#include "engine/groups/data_groups.h"
+#include "engine/groups/expert_group.h"
+#include "engine/groups/tensor_group.h"
+#include "engine/precision/delayed_scales.h"
+#include "engine/precision/numerics.h"
+#include "engine/precision/weight_codes.h"
 #include "engine/state/muon_update.h"
-#include "engine/state/numerics.h"
 #include "engine/state/router_update.h"
 #include "engine/state/state_access.h"
-#include "engine/state/tensor_group.h"
 #include "engine/state/train_state.h"
-#include "engine/state/weight_codes.h"
 #include "engine/step/executor.h"
 #include "engine/step/input.h"
 #include "engine/step/loss_scale.h"
@@ -147,7 +148,7 @@ class Engine {
   void write_state(const StateRange& range, std::span<const float> values) {
     access_->write_state(range, values);
   }
-  void state_changed() { access_->state_changed(); }
+  void state_changed();
   kernels::StepState step_state() { return access_->step_state(); }
   // With a loss scale, that of the state is carried on; if it has none, the first one is set.
   void set_step_state(const kernels::StepState& state) {
@@ -202,11 +203,8 @@ class Engine {
   // Are steps replayed from a captured graph?
   bool is_captured() const { return graphs_[0] != nullptr || graphs_[1] != nullptr; }
   // Bytes that this rank has sent to others so far. spec::predict_traffic() predicts those of a
-  // step.
-  spec::TrafficTable traffic() const {
-    return groups_->traffic() + tensor_->traffic() + context_->traffic() + experts_->traffic() +
-           pipe_->traffic();
-  }
+  // step. Bytes of runs that only fill a history of magnitudes (DelayedScales) are `other`.
+  spec::TrafficTable traffic() const;
 
  private:
   struct Arenas;
@@ -218,6 +216,12 @@ class Engine {
   void take_batches(MicrobatchSource&);
   void set_learning_rate(double);
   void run_microbatches();
+  // With delayed scaling, before a step: runs its micro-batches if a history of magnitudes is empty
+  // on any rank. Collective.
+  void prepare_scales();
+  // Has every block in 8 bits a history, also on other ranks along pp? Collective.
+  bool have_histories();
+  void collect_magnitudes();
   void close_step();
   void merge_records();
   // Returns a part of squares_: of a layer of the model, or of the updates, which is the last.
@@ -249,6 +253,9 @@ class Engine {
   bool grads_are_open_ = false;  // accumulate() was called after the last step was closed
   std::unique_ptr<TrainState> train_state_;
   std::unique_ptr<Numerics> numerics_;
+  std::unique_ptr<DelayedScales> delayed_;
+  bool has_scales_ = false;         // no history is empty, on any rank
+  spec::TrafficTable preparation_;  // bytes that prepare_scales() has sent
   std::unique_ptr<WeightCodes> codes_;
   std::unique_ptr<RouterUpdate> routers_;  // null: an inference plan
   std::unique_ptr<MuonUpdate> muon_;  // null: the plan has another optimizer, or is for inference

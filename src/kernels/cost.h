@@ -64,5 +64,7 @@ spec::OpCost cost_of(const QuantizeArgs&);
 spec::OpCost cost_of(const WeightAmaxArgs&);
 spec::OpCost cost_of(const WeightQuantizeArgs&);
 spec::OpCost cost_of(const TransposeArgs&);
+spec::OpCost cost_of(const CollectAmaxArgs&);
+spec::OpCost cost_of(const RotateAmaxArgs&);
 
 }  // namespace trireme::kernels

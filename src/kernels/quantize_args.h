@@ -100,4 +100,22 @@ struct TransposeArgs {
   int64_t count = 1;
 };
 
+// ---- delayed scaling: the scales of a step are those of the largest magnitudes of steps before.
+
+// amax[i] = max(amax[i], the largest magnitude that cell i has counted); infinity if that is not
+// finite.
+struct CollectAmaxArgs {
+  ConstTensor counts;  // [n, sizeof(QuantizeCounts)] u8
+  Tensor amax;         // [n] f32
+};
+
+// Enters amax[i] as the newest of the H magnitudes history[i], unless it is 0 or not finite; then
+// largest[i] = the maximum of history[i], and amax[i] = 0. Nothing is entered in a skipped step.
+struct RotateAmaxArgs {
+  Tensor amax;             // [n] f32, at most 1,024
+  Tensor history;          // [n, H] f32, contiguous, newest first
+  Tensor largest;          // [n] f32
+  ConstTensor state = {};  // optional, one StepState: was the step skipped?
+};
+
 }  // namespace trireme::kernels

@@ -7,7 +7,7 @@ namespace {
 
 base::TensorSpec matrix_of(const ConstTensor& t) { return {{t.rows(), t.cols()}, t.dtype}; }
 
-// Of a flat range of weights.
+// The cost of an op on a flat range of weights.
 spec::OpCost of_weights(spec::OpKind kind, const ConstTensor& weights, int64_t bytes) {
   return {.kind = kind,
           .m = 1,
@@ -36,5 +36,19 @@ spec::OpCost cost_of(const WeightQuantizeArgs& a) {
 }
 
 spec::OpCost cost_of(const TransposeArgs& a) { return spec::transpose_cost(matrix_of(a.x)); }
+
+spec::OpCost cost_of(const CollectAmaxArgs& a) {
+  return {.kind = spec::OpKind::collect_amax,
+          .m = a.counts.rows(),
+          .n = a.counts.cols(),
+          .bytes = a.counts.bytes() + 2 * a.amax.bytes()};
+}
+
+spec::OpCost cost_of(const RotateAmaxArgs& a) {
+  return {.kind = spec::OpKind::rotate_amax,
+          .m = a.history.rows(),
+          .n = a.history.cols(),
+          .bytes = 2 * (a.history.bytes() + a.amax.bytes()) + a.largest.bytes() + a.state.bytes()};
+}
 
 }  // namespace trireme::kernels

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/op_checks.h"
 #include "kernels/ops.h"
+#include "kernels/step_state.h"
 
 namespace trireme::kernels::ops {
 namespace {
@@ -103,6 +104,26 @@ void transpose(Stream& stream, const TransposeArgs& a) {
   has(op, "x", a.x, {a.x.rows(), a.x.cols()});
   has(op, "d", a.d, {a.count * a.x.cols(), a.x.rows() / a.count}, a.x.dtype);
   send(stream, &Kernels::transpose, a);
+}
+
+void collect_amax(Stream& stream, const CollectAmaxArgs& a) {
+  const char* op = "collect_amax";
+  const int64_t n = a.amax.rows();
+  has(op, "counts", a.counts, {n, static_cast<int64_t>(sizeof(QuantizeCounts))}, DType::u8);
+  has(op, "amax", a.amax, {n}, DType::f32);
+  send(stream, &Kernels::collect_amax, a);
+}
+
+void rotate_amax(Stream& stream, const RotateAmaxArgs& a) {
+  const char* op = "rotate_amax";
+  const int64_t n = a.amax.rows();
+  TRIREME_CHECK(n <= 1024, "{}: {} magnitudes, more than 1024", op, n);
+  has(op, "amax", a.amax, {n}, DType::f32);
+  has(op, "history", a.history, {n, a.history.cols()}, DType::f32);
+  TRIREME_CHECK(a.history.is_contiguous(), "rotate_amax: history is not contiguous");
+  has(op, "largest", a.largest, {n}, DType::f32);
+  if (a.state) holds<StepState>(op, "state", a.state);
+  send(stream, &Kernels::rotate_amax, a);
 }
 
 }  // namespace trireme::kernels::ops

@@ -68,6 +68,8 @@ struct Kernels {
   void (*weight_amax)(Stream&, const WeightAmaxArgs&);
   void (*weight_quantize)(Stream&, const WeightQuantizeArgs&);
   void (*transpose)(Stream&, const TransposeArgs&);
+  void (*collect_amax)(Stream&, const CollectAmaxArgs&);
+  void (*rotate_amax)(Stream&, const RotateAmaxArgs&);
 
   // Optional fused ops: the gemm, then the op whose input is gemm.d. Null if the back end has none.
   // They return false and queue nothing if they do not support the arguments. Results of the second

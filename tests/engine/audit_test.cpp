@@ -104,7 +104,7 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
                               : dims.size() == 1 ? base::Shape{dims[0]}
                               : dims.size() == 2 ? base::Shape{dims[0], dims[1]}
                                                  : base::Shape{dims[0], dims[1], dims[2]};
-    const bool has_codes = recipe.fp8 && param.is_apart;
+    const bool has_codes = recipe.fp8 && param.is_matrix;
     params.push_back(dims.empty() ? device::Tensor{}
                                   : arena.take({local, has_codes ? recipe.format(spec::Role::w_fwd)
                                                                  : recipe.storage}));

@@ -13,7 +13,7 @@ namespace {
 
 using spec::Recompute;
 
-constexpr const char* recipes[] = {"fp8-tensor", "fp8-block"};
+constexpr const char* recipes[] = {"fp8-tensor", "fp8-block", "fp8-delayed"};
 
 // The smallest sizes that a recipe supports.
 RigOptions options_of(const std::string& recipe, const spec::ModelDims& dims) {

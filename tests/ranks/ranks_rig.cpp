@@ -66,6 +66,11 @@ void train(RankRig& rig, const std::string& what, int steps, Results* results) {
       rig.engine.apply(1e-3);
     } else {
       rig.engine.step(rig.source, 1e-3);
+      // The first step of delayed scaling sends more.
+      const spec::Recipe& recipe = rig.engine.plan().recipe;
+      if (i == 0 && recipe.fp8 && recipe.fp8->is_delayed) {
+        predicted.other = rig.engine.traffic().other;
+      }
     }
     rig.next_step();
     predicted = predicted + spec::predict_traffic(rig.model, rig.engine.plan(), rig.mesh.coord());

@@ -116,8 +116,6 @@ export function columnText(column, value) {
   if (column.endsWith('_seconds') || /^(wait|late)_/.test(column)) return duration(value);
   if (column.endsWith('_hz')) return `${rounded(value / 1e6, 4)} MHz`;
   if (column.endsWith('_share')) return percent(value);
-  if (column.endsWith('_bits')) return `${rounded(value, 4)} bits`;
-  if (column.endsWith('_db')) return `${rounded(value, 4)} dB`;
   if (column.endsWith('_watts')) return `${rounded(value, 4)} W`;
   if (column.endsWith('_celsius')) return `${rounded(value, 3)} °C`;
   return compact(value, 4);

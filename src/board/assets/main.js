@@ -5,12 +5,12 @@ import {makeDataPanel, makeLearningPanel, makeMetricPanel, makeSpeedPanel, makeS
 import {el, note, replace} from './dom.js';
 import {makeFlamePanel} from './flame.js';
 import {makeCheckpointsPanel, makeEventsPanel} from './history.js';
+import {makeLayersPanel, makeNumericsPanel} from './layers.js';
 import {listen} from './live.js';
 import {allRuns, detailsOf, hasPlanner, loadDetails, loadEvents, loadRuns, shownRun} from './runinfo.js';
-import {makeNumericsPanel} from './numerics.js';
 import {makePipelinePanel} from './pipeline.js';
 import {drawPlanner} from './planner.js';
-import {makeLayersPanel, makeRanksPanel} from './ranks.js';
+import {makeRanksPanel} from './ranks.js';
 import {makeHardwarePanel, makeLedgerPanel, makeMemoryPanel} from './resources.js';
 import {refreshSeries, restartSeries} from './series.js';
 import {drawRange, drawToolbar, listenToKeys, restoreTheme} from './toolbar.js';

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who is slow: ranks by steps for a chosen column of ranks.bin; a click on a row gives the rank's
-// own curve against the median, and all of its counters. And the norms of layers by steps.
+// own curve against the median, and all of its counters.
 import {inlinedKeys, isReport} from './api.js';
 import {el, makePanel, note, redraw, replace, scrolledTable, selectElement, sizeCanvas, tableButton} from './dom.js';
-import {columnText, digits32, grouped} from './format.js';
+import {columnText, digits32} from './format.js';
 import {HeatMap, loadHeat} from './heat.js';
 import {cssColor, paintSeries, seriesColor} from './paint.js';
 import {shownRun} from './runinfo.js';
@@ -219,39 +219,4 @@ function drawRankCurve(canvas, {values, cols, rows}, row, width) {
   context.fillText(columnText(columnShown(), low), 58, 104);
   paintSeries(context, scale, median, {color: seriesColor(6), dash: [6, 4], is_line_only: true});
   paintSeries(context, scale, own, {color: seriesColor(1), is_line_only: true});
-}
-
-export function makeLayersPanel() {
-  const panel = makePanel('layers', 'Which layer is unstable?', 'norm of the gradient, layers by steps', {class: 'panel two'});
-  const holder = el('div', {}), table = el('div', {hidden: true}), empty = el('div', {});
-  const heat = new HeatMap(holder, {name: 'gradient norm of layers by steps', text: (value) => (Number.isNaN(value) ? 'no data' : digits32(value))});
-  let matrix = null;
-  const drawTable = () => {
-    if (table.hidden || !matrix) return;
-    const {values, cols, rows, steps} = matrix;
-    const last = cols - 1;
-    replace(table, scrolledTable('gradient norm by layer', [{name: 'layer'},
-      {name: `largest of steps ${grouped(steps[last][0])} – ${grouped(steps[last][1])}`, is_number: true}],
-    rows.map((name, row) => [name, digits32(values[row * cols + last])])));
-  };
-  panel.tools.append(tableButton((is_table) => {
-    table.hidden = !is_table;
-    holder.hidden = is_table;
-    drawTable();
-  }));
-  panel.body.append(holder, table, empty);
-  return {
-    node: panel.node, is_wide: true,
-    redraw: () => heat.draw(),
-    refresh: async () => {
-      if ((shownRun()?.layers || []).length === 0) {
-        replace(empty, note('The run has no layers.bin.'));
-        return;
-      }
-      replace(empty);
-      matrix = await loadHeat(view().run, 'layers', 'grad_norm', heat.width());
-      heat.set(matrix);
-      drawTable();
-    },
-  };
 }

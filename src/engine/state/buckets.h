@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "device/memory.h"
+#include "engine/groups/data_groups.h"
+#include "engine/groups/tensor_group.h"
 #include "engine/state/bucket.h"
-#include "engine/state/data_groups.h"
 #include "engine/state/shared_table.h"
-#include "engine/state/tensor_group.h"
 #include "engine/step/pipe.h"
 #include "optim/flat_floats.h"
 #include "spec/model.h"

@@ -314,7 +314,7 @@ std::vector<StateAccess::StateRange> StateAccess::state() {
   std::vector<StateRange> all;
   for (int b = 0; b < buckets_.size(); ++b) {
     for (const TrainState::Part& part : state_.parts(b)) {
-      all.push_back({buckets_.key(b).layer, buckets_.key(b).view, buckets_.key(b).is_apart,
+      all.push_back({buckets_.key(b).layer, buckets_.key(b).view, buckets_.key(b).is_matrix,
                      part.tensor, part.range, part.floats});
     }
   }

@@ -117,13 +117,25 @@ void TrainState::take_first_weights(int bucket) const {
   if (at(bucket).weights.is_split()) ops::fill(groups_.compute(), {.d = first});
 }
 
-void TrainState::reduce_own() {
+device::Tensor TrainState::own(int layer, std::string_view name) const {
+  const OfBucket& state = at(static_cast<int>(order_.of_layer(layer).begin));
+  size_t index = 0;
+  for (const spec::StateTensor& tensor_spec : state.list) {
+    if (tensor_spec.is_own() && tensor_spec.name == name) return state.own[index];
+    if (tensor_spec.is_own()) ++index;
+  }
+  TRIREME_CHECK(false, "layer {} has no tensor '{}' of its own", layer, name);
+  return {};
+}
+
+void TrainState::reduce_own(std::string_view only) {
   for (const OfBucket& state : buckets_) {
     size_t own = 0;
     for (const spec::StateTensor& tensor_spec : state.list) {
       if (!tensor_spec.is_own()) continue;
       const device::Tensor values = state.own[own++];
       if (tensor_spec.reduction == spec::StateReduction::none) continue;
+      if (!only.empty() && tensor_spec.name != only) continue;
       const bool is_max = tensor_spec.reduction == spec::StateReduction::max;
       const comm::Reduce how = is_max ? comm::Reduce::max : comm::Reduce::sum;
       const bool is_along_tp = is_max || tensor_.sequence_parallel();

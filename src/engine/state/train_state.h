@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "device/memory.h"
+#include "engine/groups/data_groups.h"
+#include "engine/groups/tensor_group.h"
 #include "engine/state/buckets.h"
-#include "engine/state/data_groups.h"
-#include "engine/state/tensor_group.h"
 #include "optim/shard_weights.h"
 #include "spec/plan.h"
 #include "spec/state/state.h"
@@ -40,6 +40,8 @@ class TrainState {
   // Returns the own tensors of layer `layer` of the model, flat, in the order of its list in
   // training. Those that the plan does not have are empty.
   std::span<const device::Tensor> own(int layer) const;
+  // Returns one of them by its name. REQUIRES: a training plan that has it.
+  device::Tensor own(int layer, std::string_view name) const;
 
   // ---- fp32 weights of a bucket's updated range
   const optim::ShardWeights& weights(int bucket) const { return at(bucket).weights; }
@@ -49,9 +51,9 @@ class TrainState {
   device::Tensor first_weights(int bucket) const;
   void take_first_weights(int bucket) const;
 
-  // Reduces own tensors over all ranks that have a copy of their layer, at the end of a step.
-  // Collective.
-  void reduce_own();
+  // Reduces own tensors over all ranks that have a copy of their layer, at the end of a step; or
+  // only those of one name. Collective.
+  void reduce_own(std::string_view only = {});
 
  private:
   void take_inputs(const spec::ModelSpec&, const spec::Plan&, device::Arena&);

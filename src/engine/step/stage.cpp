@@ -206,6 +206,7 @@ nn::Pass Stage::make_pass(Progress& progress, int layer, nn::Stash& stash, bool 
       .scales = shared_.codes.scales(first_layer_ + layer),
       .counts = shared_.numerics.counts(first_layer_ + layer),
       .measures = shared_.numerics.measures(),
+      .delayed_amax = shared_.delayed.largest(first_layer_ + layer),
       .stash = stash,
       .scratch = shared_.scratch,
       .recipe = recipes_[static_cast<size_t>(layer)],

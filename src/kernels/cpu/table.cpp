@@ -64,6 +64,8 @@ const Kernels& cpu_kernels() {
       .weight_amax = cpu::weight_amax,
       .weight_quantize = cpu::weight_quantize,
       .transpose = cpu::transpose,
+      .collect_amax = cpu::collect_amax,
+      .rotate_amax = cpu::rotate_amax,
   };
   return table;
 }

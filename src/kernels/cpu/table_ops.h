@@ -66,5 +66,7 @@ void quantize(Stream&, const QuantizeArgs&);
 void weight_amax(Stream&, const WeightAmaxArgs&);
 void weight_quantize(Stream&, const WeightQuantizeArgs&);
 void transpose(Stream&, const TransposeArgs&);
+void collect_amax(Stream&, const CollectAmaxArgs&);
+void rotate_amax(Stream&, const RotateAmaxArgs&);
 
 }  // namespace trireme::kernels::cpu

@@ -86,7 +86,7 @@ void combine(Stream& stream, const ConstTensor& x, const Tensor& d, const char* 
     with_real_type(d.dtype, [&](auto* d_type) {
       using X = std::remove_pointer_t<decltype(x_type)>;
       using D = std::remove_pointer_t<decltype(d_type)>;
-      if constexpr (has_both_halves<X, D>) return refuse_both_halves(name);
+      if constexpr (mixes_16_bits<X, D>) return refuse_mixed_16_bits(name);
       constexpr int wide = chunk_width<X, D>;
       const X* from = data<X>(x);
       D* to = data<D>(d);

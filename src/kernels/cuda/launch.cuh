@@ -92,9 +92,8 @@ void with_real_type(base::DType dtype, F&& f) {
 }
 // Are f16 and bf16 among the types? No op has both, so no kernel is compiled for them.
 template <typename... T>
-constexpr bool has_both_halves = (std::is_same_v<T, f16> || ...) &&
-                                 (std::is_same_v<T, bf16> || ...);
-inline void refuse_both_halves(const char* op) {
+constexpr bool mixes_16_bits = (std::is_same_v<T, f16> || ...) && (std::is_same_v<T, bf16> || ...);
+inline void refuse_mixed_16_bits(const char* op) {
   TRIREME_CHECK(false, "{}: operands of f16 and bf16", op);
 }
 

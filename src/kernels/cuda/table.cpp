@@ -63,6 +63,8 @@ const Kernels& cuda_kernels() {
       .weight_amax = cuda::weight_amax,
       .weight_quantize = cuda::weight_quantize,
       .transpose = cuda::transpose,
+      .collect_amax = cuda::collect_amax,
+      .rotate_amax = cuda::rotate_amax,
       .gemm_swiglu_forward = cuda::gemm_swiglu_forward,
       .gemm_swiglu_backward = cuda::gemm_swiglu_backward,
       .swiglu_forward_quantize = cuda::swiglu_forward_quantize,

@@ -70,6 +70,8 @@ const Kernels& null_kernels() {
       .weight_amax = nothing,
       .weight_quantize = nothing,
       .transpose = nothing,
+      .collect_amax = nothing,
+      .rotate_amax = nothing,
   };
   return table;
 }

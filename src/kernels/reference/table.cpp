@@ -64,6 +64,8 @@ const Kernels& reference_kernels() {
       .weight_amax = reference::weight_amax,
       .weight_quantize = reference::weight_quantize,
       .transpose = reference::transpose,
+      .collect_amax = reference::collect_amax,
+      .rotate_amax = reference::rotate_amax,
   };
   return table;
 }

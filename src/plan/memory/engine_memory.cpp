@@ -148,7 +148,8 @@ const MemoryTable& EngineMemory::state_of(const Layout& l, const LayerCosts& cos
   };
   add_blocks(rank.blocks, kinds.main, costs.block);
   add_blocks(rank.other, kinds.other, costs.other_block);
-  sum.optim += base::bytes_of(spec::numerics_spec(float8_blocks));
+  sum.optim += base::bytes_of(spec::numerics_spec(float8_blocks)) +
+               base::bytes_of(spec::delayed_amax_spec(plan.recipe, float8_blocks));
   if (rank.has_embedding) add_state(0, costs.embedding, sum);
   if (rank.has_head) {
     add_state(static_cast<int>(job_.model.layers.size()) - 1, costs.head, sum);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "spec/experts/router_state.h"
 #include "spec/facts/facts_internal.h"
+#include "spec/state/float8_state.h"
 #include "spec/state/muon.h"
 
 namespace trireme::spec {
@@ -105,11 +106,11 @@ std::vector<Param> params_of(const ModelSpec& model, int layer, const Recipe& re
   const bool is_block = std::holds_alternative<BlockSpec>(layer_of(model, layer));
   if (!recipe.fp8 || !is_block) return params;
   for (Param& param : params) {
-    param.is_apart = !param.matrices.empty() || param.view == ParamView::expert;
+    param.is_matrix = !param.matrices.empty() || param.view == ParamView::expert;
   }
   // Shared experts stay in bf16.
   for (const BlockParam p : {BlockParam::shared_up_weight, BlockParam::shared_down_weight}) {
-    params[static_cast<size_t>(p)].is_apart = false;
+    params[static_cast<size_t>(p)].is_matrix = false;
   }
   return params;
 }
@@ -122,6 +123,7 @@ std::vector<StateTensor> state_of(const ModelSpec& model, int layer,
       for (StateTensor& tensor : router_state(*block->moe)) all.push_back(std::move(tensor));
     }
     all.insert(all.end(), model.block_state.begin(), model.block_state.end());
+    for (StateTensor& tensor : float8_state(recipe)) all.push_back(std::move(tensor));
   }
   return all;
 }

@@ -46,9 +46,9 @@ struct Param {
   // Rows of the matrices of a block that lie one after the other in it (q, k, v). Empty for other
   // parameters.
   std::vector<int64_t> matrices = {};
-  // Under a recipe of fp8 the matrices of every block are in buckets apart, whose parameters may be
-  // 8-bit codes.
-  bool is_apart = false;
+  // Under a recipe of fp8 the matrices of every block are in buckets without other parameters, which
+  // may be 8-bit codes.
+  bool is_matrix = false;
 };
 
 // Is the gradient on a rank along tp a partial sum?
@@ -59,7 +59,7 @@ std::string name_of_layer(const ModelSpec&, int layer);
 
 // Returns the parameters in the order of the layer's parameter enum below.
 std::vector<Param> params_of(const ModelSpec&, int layer);
-// The same, with Param::is_apart as the recipe of a plan requires.
+// The same, with Param::is_matrix as the recipe of a plan requires.
 std::vector<Param> params_of(const ModelSpec&, int layer, const Recipe&);
 
 enum class EmbeddingParam : int { tokens, positions, count };

@@ -8,7 +8,7 @@
 namespace trireme::spec {
 
 std::string_view name_of(OpKind kind) {
-  constexpr std::array<std::string_view, 57> names = {"gemm",
+  constexpr std::array<std::string_view, 59> names = {"gemm",
                                                       "embedding_forward",
                                                       "embedding_backward",
                                                       "norm_forward",
@@ -64,7 +64,9 @@ std::string_view name_of(OpKind kind) {
                                                       "quantize",
                                                       "weight_amax",
                                                       "weight_quantize",
-                                                      "transpose"};
+                                                      "transpose",
+                                                      "collect_amax",
+                                                      "rotate_amax"};
   const auto index = static_cast<size_t>(kind);
   TRIREME_CHECK(index < names.size(), "op kind {}", index);
   return names[index];

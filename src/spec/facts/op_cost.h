@@ -74,6 +74,8 @@ enum class OpKind : uint8_t {
   weight_amax,
   weight_quantize,
   transpose,
+  collect_amax,
+  rotate_amax,
 };
 
 enum class GemmLayout : uint8_t { none, nn, nt, tn, tt };  // of a GEMM: is a, is b transposed

@@ -120,14 +120,10 @@ std::vector<Rule> precision_rules() {
       {.id = "precision.engine",
        .whose = Whose::engine,
        .keys = {precision},
-       .holds =
-           [](const RuleCase& c) {
-             return c.l.precision != Precision::fp4 && c.l.precision != Precision::fp8_delayed;
-           },
+       .holds = [](const RuleCase& c) { return c.l.precision != Precision::fp4; },
        .message =
            [](const RuleCase& c) {
-             return fmt::format("{}: not in the engine; nearest: {}", recipe_text(c),
-                                c.l.precision == Precision::fp4 ? "fp8-block" : "fp8-tensor");
+             return fmt::format("{}: not in the engine; nearest: fp8-block", recipe_text(c));
            }},
       {.id = "precision.grain",
        .whose = Whose::engine,

@@ -12,6 +12,7 @@
 #include "spec/parallel/data_parallel.h"
 #include "spec/parallel/pipeline_parallel.h"
 #include "spec/parallel/tensor_parallel.h"
+#include "spec/state/float8_state.h"
 #include "spec/state/state_layout.h"
 
 namespace trireme::spec {
@@ -186,6 +187,8 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   sum.scratch += base::bytes_of(stream_workspace_spec(backend));
   sum.params += base::bytes_of(rope_table_of_rank(model, plan, pp_rank));
   sum.optim += bytes_of(step_memory(plan)) + base::bytes_of(numerics_spec(model, plan, pp_rank));
+  sum.optim += base::bytes_of(
+      delayed_amax_spec(plan.recipe, std::ssize(float8_layers(model, plan, pp_rank))));
 
   const StashLayout stash = stash_layout_of_rank(plan, pp_rank, stages);
   const std::vector<std::optional<SlotHome>> places = grad_places(plan, stash, buckets);

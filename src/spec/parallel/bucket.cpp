@@ -73,13 +73,13 @@ std::vector<BucketKind> bucket_kinds(const ModelSpec& model, int layer, const Re
   const Recipe own = layer_recipe(recipe, model, layer);
   std::vector<BucketKind> kinds;
   for (int i = 0; i < static_cast<int>(ParamView::count); ++i) {
-    for (const bool is_apart : {false, true}) {
-      const bool has_codes = is_apart && own.fp8;
-      const BucketKind kind{static_cast<ParamView>(i), is_apart,
+    for (const bool is_matrix : {false, true}) {
+      const bool has_codes = is_matrix && own.fp8;
+      const BucketKind kind{static_cast<ParamView>(i), is_matrix,
                             has_codes ? own.format(Role::w_fwd) : own.storage};
       const auto is_in = [&](const Param& param) {
         return !param.shard.shape.empty() && param.view == kind.view &&
-               param.is_apart == kind.is_apart;
+               param.is_matrix == kind.is_matrix;
       };
       if (std::ranges::any_of(params, is_in)) kinds.push_back(kind);
     }
@@ -115,14 +115,14 @@ BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes,
   BucketLayout layout;
   const ParamView view = kind.view;
   layout.view = view;
-  layout.is_apart = kind.is_apart;
+  layout.is_matrix = kind.is_matrix;
   layout.storage = kind.storage;
   const auto add = [&](bool decays, Kind which) {
     const int64_t begin = layout.elements;
     for (size_t i = 0; i < params.size(); ++i) {
       const Param& param = params[i];
       if (param.tied_copy || param.shard.shape.empty() || param.view != view ||
-          param.is_apart != layout.is_apart || param.decays != decays || kind_of(param) != which) {
+          param.is_matrix != layout.is_matrix || param.decays != decays || kind_of(param) != which) {
         continue;
       }
       const int64_t elements = local_elements(param.shard, sizes);

@@ -23,11 +23,11 @@ struct BucketEntry {
   bool operator==(const BucketEntry&) const = default;
 };
 
-// The parameters of a layer that form one bucket: those of a view, and of these the ones that are
-// apart (Param::is_apart), or the others.
+// The parameters of a layer that form one bucket: those of a view, and of these the ones with
+// Param::is_matrix, or the others.
 struct BucketKind {
   ParamView view = ParamView::dense;
-  bool is_apart = false;
+  bool is_matrix = false;
   base::DType storage = base::DType::f32;  // of its parameters
   bool operator==(const BucketKind&) const = default;
 
@@ -35,7 +35,7 @@ struct BucketKind {
   // beside.
   bool has_codes() const { return base::is_float8(storage); }
   bool is_like(const BucketKind& other) const {
-    return view == other.view && is_apart == other.is_apart;
+    return view == other.view && is_matrix == other.is_matrix;
   }
 };
 
@@ -43,16 +43,16 @@ struct BucketKind {
 struct BucketSize {
   int64_t elements = 0;  // with padding
   ParamView view = ParamView::dense;
-  bool is_apart = false;
+  bool is_matrix = false;
   base::DType storage = base::DType::f32;
   int64_t scales = 0;  // of codes, see BucketLayout
 
-  BucketKind kind() const { return {view, is_apart, storage}; }
+  BucketKind kind() const { return {view, is_matrix, storage}; }
 };
 
 struct BucketLayout {
   ParamView view = ParamView::dense;
-  bool is_apart = false;
+  bool is_matrix = false;
   base::DType storage = base::DType::f32;
   // If parameters are codes: the first scale of each entry, and the number of all.
   std::vector<int64_t> first_scale;
@@ -72,21 +72,21 @@ struct BucketLayout {
   // the ranks of the view.
   int64_t elements = 0;
 
-  BucketSize size() const { return {elements, view, is_apart, storage, scales}; }
+  BucketSize size() const { return {elements, view, is_matrix, storage, scales}; }
   bool has_codes() const { return base::is_float8(storage); }
 };
 
 // Returns `elements` padded for a bucket whose gradients `ranks` ranks sum.
 int64_t padded_elements(int64_t elements, int64_t ranks);
 
-// Returns the kinds of a layer's buckets: by view in the order of the enum, and those apart after
+// Returns the kinds of a layer's buckets: by view in the order of the enum, and matrices after
 // the others of the view. `recipe` is that of a plan.
 std::vector<BucketKind> bucket_kinds(const ModelSpec&, int layer, const Recipe& recipe);
 // Tied copies, parameters that the layer does not have (empty shape) and those of other kinds are
 // left out. `weights`: the shape of the scales of codes.
 BucketLayout bucket_layout(std::span<const Param>, const Sizes&, const BucketKind&,
                            ScaleShape weights = ScaleShape::tensor);
-// Of parameters that are not apart.
+// The same for parameters without Param::is_matrix.
 BucketLayout bucket_layout(std::span<const Param>, const Sizes&, ParamView = ParamView::dense);
 // Returns all buckets of a layer, in the order of bucket_kinds().
 std::vector<BucketLayout> layer_buckets(const ModelSpec&, int layer, const Recipe&, const Sizes&);

@@ -141,7 +141,7 @@ std::vector<BucketKey> bucket_keys(const ModelSpec& model, const Plan& plan, int
   std::vector<BucketKey> keys;
   for (const int layer : layers_of_rank(model, plan, pp_rank)) {
     for (const BucketKind& kind : bucket_kinds(model, layer, plan.recipe)) {
-      keys.push_back({layer, kind.view, kind.is_apart});
+      keys.push_back({layer, kind.view, kind.is_matrix});
     }
   }
   return keys;
@@ -241,23 +241,27 @@ TrafficTable predict_traffic(const ModelSpec& model, const Plan& plan, const Coo
 }
 
 TrafficTable operator+(const TrafficTable& a, const TrafficTable& b) {
-  return {.reduce_grads = a.reduce_grads + b.reduce_grads,
-          .gather_grads = a.gather_grads + b.gather_grads,
-          .gather_params = a.gather_params + b.gather_params,
-          .step_sums = a.step_sums + b.step_sums,
-          .updates = a.updates + b.updates,
-          .layer_state = a.layer_state + b.layer_state,
-          .tp_forward = a.tp_forward + b.tp_forward,
-          .tp_backward = a.tp_backward + b.tp_backward,
-          .tp_grads = a.tp_grads + b.tp_grads,
-          .cp_forward = a.cp_forward + b.cp_forward,
-          .cp_backward = a.cp_backward + b.cp_backward,
-          .ep_forward = a.ep_forward + b.ep_forward,
-          .ep_backward = a.ep_backward + b.ep_backward,
-          .pp_activations = a.pp_activations + b.pp_activations,
-          .pp_gradients = a.pp_gradients + b.pp_gradients,
-          .pp_table = a.pp_table + b.pp_table,
-          .other = a.other + b.other};
+  return a - (TrafficTable{} - b);
+}
+
+TrafficTable operator-(const TrafficTable& a, const TrafficTable& b) {
+  return {.reduce_grads = a.reduce_grads - b.reduce_grads,
+          .gather_grads = a.gather_grads - b.gather_grads,
+          .gather_params = a.gather_params - b.gather_params,
+          .step_sums = a.step_sums - b.step_sums,
+          .updates = a.updates - b.updates,
+          .layer_state = a.layer_state - b.layer_state,
+          .tp_forward = a.tp_forward - b.tp_forward,
+          .tp_backward = a.tp_backward - b.tp_backward,
+          .tp_grads = a.tp_grads - b.tp_grads,
+          .cp_forward = a.cp_forward - b.cp_forward,
+          .cp_backward = a.cp_backward - b.cp_backward,
+          .ep_forward = a.ep_forward - b.ep_forward,
+          .ep_backward = a.ep_backward - b.ep_backward,
+          .pp_activations = a.pp_activations - b.pp_activations,
+          .pp_gradients = a.pp_gradients - b.pp_gradients,
+          .pp_table = a.pp_table - b.pp_table,
+          .other = a.other - b.other};
 }
 
 }  // namespace trireme::spec

@@ -77,11 +77,11 @@ Range leaves_of(const Plan&, const Coord&, ParamView);
 int node_buffers(const Plan&, ParamView);
 
 // ---- buckets
-// A bucket of a rank: the parameters of a layer that have this view, apart or not.
+// A bucket of a rank: the parameters of a layer that have this view, matrices under fp8 or others.
 struct BucketKey {
   int layer = 0;
   ParamView view = ParamView::dense;
-  bool is_apart = false;
+  bool is_matrix = false;
   bool operator==(const BucketKey&) const = default;
 };
 // Return the buckets of all layers of a rank, in order.
@@ -165,6 +165,7 @@ struct TrafficTable {
   }
 };
 TrafficTable operator+(const TrafficTable&, const TrafficTable&);
+TrafficTable operator-(const TrafficTable&, const TrafficTable&);
 TrafficTable predict_traffic(const ModelSpec&, const Plan&, const Coord&);
 
 }  // namespace trireme::spec

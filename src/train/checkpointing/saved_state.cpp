@@ -12,6 +12,7 @@
 #include "base/text/json.h"
 #include "ckpt/bucket_pieces.h"
 #include "spec/parallel/data_parallel.h"
+#include "spec/state/float8_state.h"
 #include "spec/state/state_layout.h"
 
 namespace trireme::train {
@@ -49,7 +50,7 @@ int64_t elements_of(const spec::Piece& piece) {
 struct SavedPart {
   const spec::StateTensor& state;
   spec::ParamView view;
-  bool is_apart;
+  bool is_matrix;
   ckpt::TensorInfo tensor;
   const std::vector<spec::Piece>& pieces;
   int64_t first = 0;  // element of the bucket; 0 for own tensors
@@ -70,7 +71,7 @@ void for_each_saved(const spec::ModelSpec& model, const spec::Plan& plan, const 
       if (!ckpt::saves_along_tp(param, coord)) continue;
       for (const spec::StateTensor& tensor : state) {
         if (!spec::covers(tensor, param)) continue;
-        each(SavedPart{tensor, layout.view, layout.is_apart, tensor_of(tensor, param), found.pieces,
+        each(SavedPart{tensor, layout.view, layout.is_matrix, tensor_of(tensor, param), found.pieces,
                        range.begin});
       }
     }
@@ -165,7 +166,7 @@ std::vector<StagedCopy> staged_copies(engine::Engine& engine, const spec::ModelS
   for (const int layer : spec::layers_of_rank(model, engine.plan(), coord[spec::Axis::pp])) {
     for_each_saved(model, engine.plan(), coord, layer, [&](const SavedPart& part) {
       const auto from = std::find_if(state.begin(), state.end(), [&](const auto& held) {
-        return held.layer == layer && held.view == part.view && held.is_apart == part.is_apart &&
+        return held.layer == layer && held.view == part.view && held.is_matrix == part.is_matrix &&
                held.tensor.name == part.state.name;
       });
       const ckpt::SavedTensor& to = layout.tensors[next++];
@@ -188,6 +189,15 @@ bool is_imported(const ckpt::Generation& generation) {
   return generation.manifest().state.contains("imported");
 }
 
+bool is_new_with_recipe(const spec::StateTensor& tensor) {
+  return tensor.name == spec::amax_state || tensor.name == spec::amax_history_state;
+}
+
+bool contains(const ckpt::Generation& generation, const std::string& name) {
+  return std::ranges::any_of(generation.manifest().tensors,
+                             [&](const ckpt::TensorInfo& saved) { return saved.name == name; });
+}
+
 // Reads this rank's part of each layer and calls layer(state ranges of the layer, their values).
 template <typename Layer>
 void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spec::Coord& coord,
@@ -207,13 +217,18 @@ void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spe
       values.emplace_back(static_cast<size_t>(part.range.end - part.range.begin));
       const auto bytes = std::as_writable_bytes(std::span(values.back()));
       if (is_imported(generation) && part.tensor.name != spec::weight_state) continue;
+      // Runs with another recipe have no history of magnitudes: it begins anew.
+      if (part.tensor.is_own() && is_new_with_recipe(part.tensor) &&
+          !contains(generation, own_tensor_of(part.tensor, model, index).name)) {
+        continue;
+      }
       if (part.tensor.is_own()) {
         requests.push_back({own_tensor_of(part.tensor, model, index),
                             own_pieces(part.tensor, mesh, coord), bytes});
         continue;
       }
       const spec::BucketLayout layout =
-          spec::bucket_layout(params, mesh, spec::BucketKind{part.view, part.is_apart});
+          spec::bucket_layout(params, mesh, spec::BucketKind{part.view, part.is_matrix});
       for (const ckpt::ParamPieces& wanted :
            ckpt::bucket_pieces(params, layout, mesh, coord, part.range)) {
         const spec::Param& param = params[static_cast<size_t>(wanted.param)];

@@ -79,6 +79,8 @@ std::string family_of(const spec::OpCost& cost) {
     case OpKind::transpose:
     case OpKind::weight_amax:
     case OpKind::weight_quantize:
+    case OpKind::collect_amax:
+    case OpKind::rotate_amax:
       return "quantise";
     case OpKind::fill:
     case OpKind::copy:

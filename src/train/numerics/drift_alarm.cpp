@@ -32,6 +32,9 @@ Limits limits_of(Quantized role) {
 constexpr double noise_multiple = 6;
 constexpr double noise_memory = 100;  // samples
 constexpr double alone_bits = 1;      // more, if no other block has the matrix
+// In the first steps of a run magnitudes grow fast, and baselines are means of few samples: growth
+// counts by the factor 1 / (1 + early_steps / age).
+constexpr double early_steps = 100;
 
 // ---- shares, which are those of measured steps
 constexpr double grown_ratio = 2, min_grown = 0.002;  // flushed values that confirm growth
@@ -168,7 +171,9 @@ DriftAlarm::Suspect DriftAlarm::judge(Track& track, int64_t step, Quantized role
   }
 
   const Limits limits = limits_of(role);
-  const double bits = has_flushed_more ? limits.confirmed_bits : limits.bits;
+  const auto age = static_cast<double>(std::max<int64_t>(1, step - track.first_step));
+  const double bits =
+      (has_flushed_more ? limits.confirmed_bits : limits.bits) * (1 + early_steps / age);
   const double threshold = std::max(bits, noise_multiple * std::sqrt(track.noise2));
   track.above = excess > threshold ? track.above + 1 : 0;
   suspect.ratio = excess / threshold;

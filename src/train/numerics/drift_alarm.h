@@ -11,10 +11,10 @@
 //
 // What all blocks do together (warm-up, another learning rate, a hard batch) has no excess. A block
 // drifts if its excess is above a threshold in several samples in a row. The threshold is a number
-// of bits by kind of matrix, or more where the excess is noisy, and less where measured steps show
-// that the share of flushed values has grown as well. Independently of growth, a block has failed
-// if most of its values are flushed or if noise outweighs a tenth of the signal's amplitude, and
-// that was not so at first.
+// of bits by kind of matrix: more in the first steps and where the excess is noisy, and less where
+// measured steps show that the share of flushed values has grown as well. Independently of growth,
+// a block has failed if most of its values are flushed or if noise outweighs a tenth of the
+// signal's amplitude, and that was not so at first.
 //
 // Pure: results depend on what was added, in order.
 #pragma once

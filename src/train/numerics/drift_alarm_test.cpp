@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <iostream>
 #include <optional>
 #include <random>
@@ -117,12 +116,12 @@ TEST(DriftAlarmTest, fifty_thousand_healthy_steps_raise_no_alarm) {
   }
 }
 
-// E4M3 covers 17.8 bits; the largest of many values is about 5 bits above their root mean square.
-constexpr double bits_to_divergence = 11;
+// E4M3 covers 17.8 bits; the losses of real runs diverge after 16 to 19 (tests/drift/run.py).
+constexpr double bits_to_divergence = 14;
 
 TEST(DriftAlarmTest, drift_is_named_in_the_first_half_of_its_way_to_divergence) {
   int early = 0;
-  const int runs = std::getenv("TRIREME_FULL") != nullptr ? 400 : 20;
+  constexpr int runs = 40;
   for (int run_number = 0; run_number < runs; ++run_number) {
     const auto seed = static_cast<uint64_t>(run_number);
     std::mt19937_64 dice(1000 + seed);

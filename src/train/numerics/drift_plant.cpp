@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -41,9 +42,14 @@ DriftOptions drift_options_from(std::string_view text) {
       options.onset = number_from<int64_t>(value, part);
     } else if (key == "rate") {
       options.rate = number_from<double>(value, part);
+    } else if (part == "place=act" || part == "place=inputs" || part == "place=both") {
+      options.place = value == "act"      ? DriftPlace::act
+                      : value == "inputs" ? DriftPlace::inputs
+                                          : DriftPlace::both;
     } else {
-      throw base::ConfigError(
-          fmt::format("drift '{}': must be block, channel, onset or rate with '='", part));
+      throw base::ConfigError(fmt::format(
+          "drift '{}': must be block=N, channel=N, onset=N, rate=X or place=act, inputs or both",
+          part));
     }
   }
   return options;
@@ -61,44 +67,54 @@ DriftPlant::DriftPlant(const DriftOptions& options, const spec::ModelSpec& model
         "drift block={}: the model has {} blocks; choose one from 0 on, without experts",
         options.block, layers - 2));
   }
-  if (options.channel < 0 || options.channel >= block->ffn) {
+  const int64_t channels = std::min(block->ffn, block->width);
+  if (options.channel < 0 || options.channel >= channels) {
     throw base::ConfigError(
-        fmt::format("drift channel={}: must be from 0 to {}", options.channel, block->ffn - 1));
+        fmt::format("drift channel={}: must be from 0 to {}", options.channel, channels - 1));
   }
   const bool is_gated = block->activation == spec::Activation::swiglu;
-  const std::string name = spec::name_of_layer(model, layer);
-  up_ = name + (is_gated ? ".gate_up.weight" : ".up.weight");
-  down_ = name + ".down.weight";
-  // The gate's rows come first; the other half is a factor of the activation.
-  up_row_ = options.channel + (is_gated ? block->ffn : 0);
-  width_ = block->width;
-  ffn_ = block->ffn;
+  const std::string name = spec::name_of_layer(model, layer) + ".";
+  const std::string up = name + (is_gated ? "gate_up.weight" : "up.weight");
+  const int64_t width = block->width, channel = options.channel;
+  if (options.place != DriftPlace::inputs) {
+    // The gate's rows come first; the other half is a factor of the activation.
+    const int64_t row = channel + (is_gated ? block->ffn : 0);
+    add(up, {.first = row * width, .count = width}, 1);
+    add(name + "down.weight", {.first = channel, .stride = block->ffn, .count = width}, -1);
+  }
+  if (options.place == DriftPlace::act) return;
+  for (const char* norm : {"norm1.weight", "norm2.weight"}) add(name + norm, {.first = channel}, 1);
+  add(name + "qkv.weight", {.first = channel, .stride = width, .count = block->qkv_width()}, -1);
+  add(up, {.first = channel, .stride = width, .count = block->up_width()}, -1);
+}
+
+void DriftPlant::add(const std::string& name, const Line& line, int power) {
+  auto found = std::ranges::find(params_, name, &Grown::name);
+  if (found == params_.end()) found = params_.insert(params_.end(), {name, {}, {}});
+  for (int64_t i = 0; i < line.count; ++i) found->powers[line.first + i * line.stride] += power;
 }
 
 void DriftPlant::apply(engine::Engine& engine, int64_t step) {
   if (step <= options_.onset) return;
-  std::vector<float> up = engine.read_weights(up_), down = engine.read_weights(down_);
-  const auto up_at = [&](int64_t i) -> float& {
-    return up[static_cast<size_t>(up_row_ * width_ + i)];
+  const auto growth_at = [this](int64_t at) {
+    return std::pow(options_.rate, static_cast<double>(at - options_.onset));
   };
-  const auto down_at = [&](int64_t i) -> float& {
-    return down[static_cast<size_t>(i * ffn_ + options_.channel)];
-  };
-  if (up_values_.empty()) {
-    // A resumed run begins with a channel that has grown already.
-    const double before = std::pow(options_.rate, static_cast<double>(step - 1 - options_.onset));
-    for (int64_t i = 0; i < width_; ++i) {
-      up_values_.push_back(static_cast<float>(up_at(i) / before));
-      down_values_.push_back(static_cast<float>(down_at(i) * before));
+  for (Grown& param : params_) {
+    std::vector<float> all = engine.read_weights(param.name);
+    if (param.values.empty()) {
+      // A resumed run begins with a channel that has grown already.
+      for (const auto& [element, power] : param.powers) {
+        param.values.push_back(static_cast<float>(all[static_cast<size_t>(element)] /
+                                                  std::pow(growth_at(step - 1), power)));
+      }
     }
+    size_t next = 0;
+    for (const auto& [element, power] : param.powers) {
+      all[static_cast<size_t>(element)] =
+          static_cast<float>(param.values[next++] * std::pow(growth_at(step), power));
+    }
+    engine.write_weights(param.name, all);
   }
-  const double growth = std::pow(options_.rate, static_cast<double>(step - options_.onset));
-  for (int64_t i = 0; i < width_; ++i) {
-    up_at(i) = static_cast<float>(up_values_[static_cast<size_t>(i)] * growth);
-    down_at(i) = static_cast<float>(down_values_[static_cast<size_t>(i)] / growth);
-  }
-  engine.write_weights(up_, up);
-  engine.write_weights(down_, down);
 }
 
 }  // namespace trireme::train

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// DriftPlant: makes the activations of one block grow, for tests of the alarm. After a step, every
-// step multiplies the row of one hidden channel in the block's up projection by a rate, and divides
-// its column in the down projection by it. The model computes the same function in exact
-// arithmetic, and in bf16 nearly so; with one 8-bit scale for a tensor the channel's growth flushes
-// all other channels to zero in the end.
+// DriftPlant: makes the activations of one block grow, for tests of the alarm. Every step after the
+// onset multiplies one channel of an activation by a rate and divides the weights that read it:
 //
-// Both are set from the values at the onset, so that the optimizer's changes of this channel do not
-// add up; they would, because its gradients grow as well.
+//   act:    the channel's row of the up projection; its column of the down projection;
+//   inputs: the channel of both norms; its columns of the qkv and up projections.
+//
+// The model computes the same function in exact arithmetic, and in bf16 nearly so; with one 8-bit
+// scale for a tensor the channel's growth flushes all other channels to zero in the end. Values are
+// set from those at the onset, so that the optimizer's changes of this channel do not add up; they
+// would, because its gradients grow as well.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,13 +22,16 @@
 
 namespace trireme::train {
 
+enum class DriftPlace : uint8_t { act, inputs, both };
+
 struct DriftOptions {
   int block = -1;  // counted from 0; -1: none
   int64_t channel = 0;
   int64_t onset = 0;  // the last step before the growth
   double rate = 1;    // of a step
+  DriftPlace place = DriftPlace::act;
 };
-// Reads "block=2,channel=5,onset=200,rate=1.05". Throws ConfigError that names the part.
+// Reads "block=2,channel=5,onset=200,rate=1.05,place=both". Throws ConfigError that names the part.
 DriftOptions drift_options_from(std::string_view text);
 
 class DriftPlant {
@@ -37,11 +43,20 @@ class DriftPlant {
   void apply(engine::Engine&, int64_t step);
 
  private:
+  // Elements of a parameter that grow with a power of the rate: 1, or -1 for those that shrink.
+  struct Grown {
+    std::string name;
+    std::map<int64_t, int> powers;  // by element
+    std::vector<float> values;      // at the onset, in this order; empty before it
+  };
+  // A row or a column of a parameter.
+  struct Line {
+    int64_t first = 0, stride = 1, count = 1;
+  };
+  void add(const std::string& name, const Line&, int power);
+
   DriftOptions options_;
-  std::string up_, down_;                       // names of the weights
-  int64_t up_row_ = 0;                          // of the channel
-  int64_t width_ = 0, ffn_ = 0;                 // columns of both
-  std::vector<float> up_values_, down_values_;  // of the channel at the onset; empty before it
+  std::vector<Grown> params_;
 };
 
 }  // namespace trireme::train

@@ -259,12 +259,15 @@ PrecisionBounds bounds_of(Precision precision) {
       return {.loss = 2e-3, .layer_cosine = 0.999, .matrix_cosine = 0.998};
     case Precision::fp16:
       return {.loss = 5e-4, .layer_cosine = 0.9999, .matrix_cosine = 0.999};
-    default:
-      return {.loss = 1e-2,
-              .layer_cosine = 0.97,
-              .matrix_cosine = 0.95,
-              .forward_snr_db = 24,
-              .gradient_snr_db = 18};
+    default: {
+      // Gradients have E4M3 codes, too, where a scale has 128 values.
+      const bool is_block = precision == Precision::fp8_block;
+      return {.loss = 2e-3,
+              .layer_cosine = 0.98,
+              .matrix_cosine = 0.975,
+              .forward_snr_db = 28,
+              .gradient_snr_db = is_block ? 28.0 : 22.0};
+    }
   }
 }
 

@@ -171,9 +171,9 @@ void multiply_values(device::CudaStream& stream, const FactorArgs& args) {
       with_real_type(args.d.dtype, [&](auto* d) {
         using D = std::remove_pointer_t<decltype(d)>;
         constexpr bool is_f16 = std::is_same_v<X, f16>;
-        if constexpr (has_both_halves<V, X, D> || is_f16 != std::is_same_v<D, f16> ||
+        if constexpr (mixes_16_bits<V, X, D> || is_f16 != std::is_same_v<D, f16> ||
                       (std::is_same_v<V, f16> && !is_f16)) {
-          refuse_both_halves("gemm");
+          refuse_mixed_16_bits("gemm");
         } else if (is_wide) {
           launch_factor<By, V, X, D, wide>(stream, args);
         } else {

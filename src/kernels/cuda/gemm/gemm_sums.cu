@@ -126,7 +126,7 @@ template <typename T, int W>
 void launch_row_sums(device::CudaStream& stream, const ConstTensor& a, const Tensor& sum) {
   with_gradient_type(sum.dtype, [&](auto* s) {
     using S = std::remove_pointer_t<decltype(s)>;
-    if constexpr (has_both_halves<T, S>) return refuse_both_halves("gemm");
+    if constexpr (mixes_16_bits<T, S>) return refuse_mixed_16_bits("gemm");
     row_sums_kernel<T, S, W>
         <<<static_cast<unsigned>(ceil_div(a.rows(), warps)), sum_threads, 0, stream.handle()>>>(
             data<T>(a), a.row_stride, a.rows(), a.cols(), data<S>(sum));

@@ -199,7 +199,7 @@ void adamw(Stream& stream, const AdamwArgs& args) {
   const auto run = [&]<typename Param, typename Master>(Param* param, Master* exact) {
     with_gradient_type(args.grad.dtype, [&](auto* grad_type) {
       using Grad = std::remove_pointer_t<decltype(grad_type)>;
-      if constexpr (has_both_halves<Param, Grad>) return refuse_both_halves("adamw");
+      if constexpr (mixes_16_bits<Param, Grad>) return refuse_mixed_16_bits("adamw");
       const Pass<Param, Master, Grad> pass = {param,
                                               exact,
                                               data<float>(args.m),

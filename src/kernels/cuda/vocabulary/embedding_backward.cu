@@ -194,7 +194,7 @@ void add_rows(cudaStream_t stream, const EmbeddingBackwardArgs& args, const Cons
     with_gradient_type(table.dtype, [&](auto* grad_type) {
       using Dy = std::remove_pointer_t<decltype(dy_type)>;
       using Grad = std::remove_pointer_t<decltype(grad_type)>;
-      if constexpr (has_both_halves<Dy, Grad>) return refuse_both_halves("embedding_backward");
+      if constexpr (mixes_16_bits<Dy, Grad>) return refuse_mixed_16_bits("embedding_backward");
       const Sums<Dy, Grad> s = {
           keys,          dy.rows(),        data<Dy>(dy), data<Grad>(table), workspace.partials,
           dy.row_stride, table.row_stride, dy.cols()};

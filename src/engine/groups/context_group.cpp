@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/state/context_group.h"
+#include "engine/groups/context_group.h"
 
 #include "base/check.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/state/weight_codes.h"
+#include "engine/precision/weight_codes.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/state/expert_group.h"
+#include "engine/groups/expert_group.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/state/tensor_group.h"
+#include "engine/groups/tensor_group.h"
 
 #include <algorithm>
 

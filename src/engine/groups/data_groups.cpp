@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/state/data_groups.h"
+#include "engine/groups/data_groups.h"
 
 #include <vector>
 
