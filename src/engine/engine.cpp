@@ -92,7 +92,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
   inputs_ = std::make_unique<InputStaging>(device, arenas_->staging, spec::local_shape_of(plan_),
                                            plan_.schedule.microbatches, vocab_, context_->rank());
   if (!plan_.inference) {
-    // Of deferred updates, which no other rank shares.
+    // Updates are deferred if no other rank shares them.
     buckets_->set_update([this](int b) {
       update(b);
       codes_->quantize(b, true);

@@ -7,7 +7,7 @@ namespace {
 
 base::TensorSpec matrix_of(const ConstTensor& t) { return {{t.rows(), t.cols()}, t.dtype}; }
 
-// Of a flat range of weights.
+// The cost of an op on a flat range of weights.
 spec::OpCost of_weights(spec::OpKind kind, const ConstTensor& weights, int64_t bytes) {
   return {.kind = kind,
           .m = 1,

@@ -94,8 +94,9 @@ struct Recipe {
   base::DType storage = base::DType::f32;                          // of parameters and activations
   std::array<base::DType, static_cast<size_t>(Role::count)> gemm;  // operand types by role
   base::DType grad = base::DType::f32;  // of accumulated parameter gradients
-  // Of a plan: blocks may have products in 8 bits, and their weight matrices have buckets apart.
-  // Of a layer (layer_recipe()): its products are in 8 bits.
+  // In the recipe of a plan: blocks may have products in 8 bits, and their weight matrices have
+  // buckets without other parameters. In that of a layer (layer_recipe()): its products are in 8
+  // bits.
   std::optional<Float8Recipe> fp8;
   // Blocks that stay in the storage type although fp8 is present: so many at both ends of the
   // model, and these, in ascending order.

@@ -12,7 +12,7 @@
 
 #include "device/device.h"
 #include "device/memory.h"
-#include "engine/state/numerics.h"
+#include "engine/precision/numerics.h"
 #include "engine/state/train_state.h"
 #include "spec/plan.h"
 

@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "device/memory.h"
-#include "engine/state/bucket.h"
 #include "engine/groups/data_groups.h"
-#include "engine/state/shared_table.h"
 #include "engine/groups/tensor_group.h"
+#include "engine/state/bucket.h"
+#include "engine/state/shared_table.h"
 #include "engine/step/pipe.h"
 #include "optim/flat_floats.h"
 #include "spec/model.h"

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "device/memory.h"
-#include "engine/state/buckets.h"
 #include "engine/groups/data_groups.h"
 #include "engine/groups/tensor_group.h"
+#include "engine/state/buckets.h"
 #include "engine/state/train_state.h"
 #include "optim/newton_schulz.h"
 #include "spec/state/muon.h"

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "device/memory.h"
-#include "engine/state/bucket.h"
 #include "engine/groups/data_groups.h"
+#include "engine/state/bucket.h"
 #include "engine/step/pipe.h"
 #include "spec/plan.h"
 

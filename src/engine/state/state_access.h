@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "device/device.h"
-#include "engine/state/buckets.h"
 #include "engine/groups/data_groups.h"
 #include "engine/groups/expert_group.h"
 #include "engine/groups/tensor_group.h"
+#include "engine/precision/weight_codes.h"
+#include "engine/state/buckets.h"
 #include "engine/state/train_state.h"
-#include "engine/state/weight_codes.h"
 #include "engine/step/pipe.h"
 #include "kernels/step_state.h"
 #include "spec/model.h"
@@ -65,7 +65,7 @@ class StateAccess {
   struct StateRange {
     int layer = 0;                                  // of the model
     spec::ParamView view = spec::ParamView::dense;  // of the bucket
-    bool is_matrix = false;                          //   as BucketKey
+    bool is_matrix = false;                         //   as BucketKey
     spec::StateTensor tensor;
     spec::Range range;         // elements of the bucket; of an own tensor: of its flat form
     optim::FlatFloats floats;  // a view of the range

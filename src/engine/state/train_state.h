@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "device/memory.h"
-#include "engine/state/buckets.h"
 #include "engine/groups/data_groups.h"
 #include "engine/groups/tensor_group.h"
+#include "engine/state/buckets.h"
 #include "optim/shard_weights.h"
 #include "spec/plan.h"
 #include "spec/state/state.h"

@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "device/memory.h"
-#include "engine/precision/delayed_scales.h"
-#include "engine/state/buckets.h"
 #include "engine/groups/context_group.h"
 #include "engine/groups/data_groups.h"
 #include "engine/groups/expert_group.h"
-#include "engine/state/numerics.h"
+#include "engine/precision/delayed_scales.h"
+#include "engine/precision/numerics.h"
+#include "engine/precision/weight_codes.h"
+#include "engine/state/buckets.h"
 #include "engine/state/train_state.h"
-#include "engine/state/weight_codes.h"
 #include "engine/step/input.h"
 #include "engine/step/script.h"
 #include "engine/step/stash_pools.h"

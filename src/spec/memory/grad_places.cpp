@@ -20,7 +20,7 @@ std::vector<std::optional<SlotHome>> grad_places(const Plan& plan, const StashLa
   std::vector<std::optional<SlotHome>> places(buckets.size());
   if (!is_one_backward(plan, stash)) return places;
   const StageStash& stage = stash.stages.front();
-  // Every layer begins with its dense bucket that is not apart.
+  // Every layer begins with its dense bucket without Param::is_matrix.
   std::vector<size_t> layer_of;
   size_t layers = 0;
   for (const BucketLayout& bucket : buckets) {

@@ -23,8 +23,8 @@ struct BucketEntry {
   bool operator==(const BucketEntry&) const = default;
 };
 
-// The parameters of a layer that form one bucket: those of a view, and of these the ones that are
-// apart (Param::is_matrix), or the others.
+// The parameters of a layer that form one bucket: those of a view, and of these the ones with
+// Param::is_matrix, or the others.
 struct BucketKind {
   ParamView view = ParamView::dense;
   bool is_matrix = false;
@@ -79,14 +79,14 @@ struct BucketLayout {
 // Returns `elements` padded for a bucket whose gradients `ranks` ranks sum.
 int64_t padded_elements(int64_t elements, int64_t ranks);
 
-// Returns the kinds of a layer's buckets: by view in the order of the enum, and those apart after
+// Returns the kinds of a layer's buckets: by view in the order of the enum, and matrices after
 // the others of the view. `recipe` is that of a plan.
 std::vector<BucketKind> bucket_kinds(const ModelSpec&, int layer, const Recipe& recipe);
 // Tied copies, parameters that the layer does not have (empty shape) and those of other kinds are
 // left out. `weights`: the shape of the scales of codes.
 BucketLayout bucket_layout(std::span<const Param>, const Sizes&, const BucketKind&,
                            ScaleShape weights = ScaleShape::tensor);
-// Of parameters that are not apart.
+// The same for parameters without Param::is_matrix.
 BucketLayout bucket_layout(std::span<const Param>, const Sizes&, ParamView = ParamView::dense);
 // Returns all buckets of a layer, in the order of bucket_kinds().
 std::vector<BucketLayout> layer_buckets(const ModelSpec&, int layer, const Recipe&, const Sizes&);

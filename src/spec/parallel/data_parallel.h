@@ -77,7 +77,7 @@ Range leaves_of(const Plan&, const Coord&, ParamView);
 int node_buffers(const Plan&, ParamView);
 
 // ---- buckets
-// A bucket of a rank: the parameters of a layer that have this view, apart or not.
+// A bucket of a rank: the parameters of a layer that have this view, matrices under fp8 or others.
 struct BucketKey {
   int layer = 0;
   ParamView view = ParamView::dense;

@@ -40,6 +40,8 @@ DriftOptions drift_options_from(std::string_view text) {
       options.channel = number_from<int64_t>(value, part);
     } else if (key == "onset") {
       options.onset = number_from<int64_t>(value, part);
+    } else if (key == "end") {
+      options.end = number_from<int64_t>(value, part);
     } else if (key == "rate") {
       options.rate = number_from<double>(value, part);
     } else if (part == "place=act" || part == "place=inputs" || part == "place=both") {
@@ -47,9 +49,10 @@ DriftOptions drift_options_from(std::string_view text) {
                       : value == "inputs" ? DriftPlace::inputs
                                           : DriftPlace::both;
     } else {
-      throw base::ConfigError(fmt::format(
-          "drift '{}': must be block=N, channel=N, onset=N, rate=X or place=act, inputs or both",
-          part));
+      throw base::ConfigError(
+          fmt::format("drift '{}': must be block=N, channel=N, onset=N, end=N, rate=X or "
+                      "place=act, inputs or both",
+                      part));
     }
   }
   return options;
@@ -95,7 +98,7 @@ void DriftPlant::add(const std::string& name, const Line& line, int power) {
 }
 
 void DriftPlant::apply(engine::Engine& engine, int64_t step) {
-  if (step <= options_.onset) return;
+  if (step <= options_.onset || step > options_.end) return;
   const auto growth_at = [this](int64_t at) {
     return std::pow(options_.rate, static_cast<double>(at - options_.onset));
   };

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
@@ -27,11 +28,13 @@ enum class DriftPlace : uint8_t { act, inputs, both };
 struct DriftOptions {
   int block = -1;  // counted from 0; -1: none
   int64_t channel = 0;
-  int64_t onset = 0;  // the last step before the growth
-  double rate = 1;    // of a step
+  int64_t onset = 0;                                  // the last step before the growth
+  int64_t end = std::numeric_limits<int64_t>::max();  // the last step that is planted
+  double rate = 1;                                    // of a step
   DriftPlace place = DriftPlace::act;
 };
-// Reads "block=2,channel=5,onset=200,rate=1.05,place=both". Throws ConfigError that names the part.
+// Reads "block=2,channel=5,onset=200,end=300,rate=1.05,place=both". Throws ConfigError that names
+// the part.
 DriftOptions drift_options_from(std::string_view text);
 
 class DriftPlant {

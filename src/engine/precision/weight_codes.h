@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "device/memory.h"
-#include "engine/state/buckets.h"
 #include "engine/groups/data_groups.h"
-#include "engine/state/numerics.h"
+#include "engine/precision/numerics.h"
+#include "engine/state/buckets.h"
 #include "engine/state/train_state.h"
 #include "spec/plan.h"
 
@@ -57,7 +57,7 @@ class WeightCodes {
   const Numerics& numerics_;
   spec::ScaleShape shape_ = spec::ScaleShape::tensor;
   bool is_sharded_ = false;
-  // Of dense buckets, and of expert buckets.
+  // For dense buckets, and for expert buckets.
   std::array<device::Tensor, 2> amax_, scale_;
   std::vector<spec::Range> ranges_;                    // by bucket: in amax_ and scale_
   std::vector<std::vector<Entry>> entries_;            // by bucket

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/state/weight_codes.h"
+#include "engine/precision/weight_codes.h"
 
 #include <algorithm>
 
@@ -68,7 +68,7 @@ WeightCodes::WeightCodes(const spec::ModelSpec& model, const spec::Plan& plan,
           spec::matrix_shape(bucket.specs()[static_cast<size_t>(entry.param)], plan.mesh);
       const base::Shape one = spec::scale_spec(shape_, m.rows, m.cols).shape;
       const int64_t first = next[view] + layout.first_scale[e], count = m.count * one.elements();
-      // Of a parameter that the shard does not have, no elements: scales are written all the same.
+      // A shard may have no elements of a parameter; its scales are written all the same.
       const int64_t begin = std::max(bucket.updated().begin, entry.offset);
       const int64_t end = std::min(bucket.updated().end, entry.offset + entry.elements);
       const bool has_any = begin < end;

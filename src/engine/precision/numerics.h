@@ -15,7 +15,7 @@ namespace trireme::engine {
 
 struct RoleNumerics {
   double amax = 0;  // largest magnitude; infinity or NaN if a value was not finite
-  // Of a step that measured, otherwise 0: values, values that became zero, values beyond the range.
+  // In a step that measured, otherwise 0: values, values that became zero, values beyond the range.
   int64_t values = 0, flushed = 0, saturated = 0;
   double signal = 0, noise = 0;  // sums of squares of values, and of their errors
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/state/numerics.h"
+#include "engine/precision/numerics.h"
 
 #include <algorithm>
 #include <bit>
