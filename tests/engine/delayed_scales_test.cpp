@@ -159,6 +159,28 @@ TEST(DelayedScalesTest, a_block_that_leaves_8_bits_has_no_history_until_it_retur
   }
 }
 
+// Every matrix that is quantised has a history, also those of experts.
+TEST(DelayedScalesTest, all_matrices_have_histories) {
+  spec::ModelDims experts = delayed_dims();
+  experts.ffn = 0;
+  experts.moe = tiny_moe().moe;
+  for (const spec::ModelDims& dims : {delayed_dims(), experts}) {
+    Rig rig({.dims = dims, .recipe = "fp8-delayed", .seq_len = 16});
+    rig.train(2, 1e-3);
+    int blocks = 0;
+    for (const engine::Engine::StateRange& range : rig.engine.state()) {
+      if (range.tensor.name != spec::amax_history_state) continue;
+      ++blocks;
+      const std::vector<float> history = rig.engine.read_state(range);
+      for (int64_t q = 0; q < spec::delayed_count; ++q) {
+        EXPECT_GT(history[static_cast<size_t>(q * 16 + 2)], 0)
+            << range.layer << " " << spec::name_of(static_cast<Quantized>(q));
+      }
+    }
+    EXPECT_EQ(blocks, 3);
+  }
+}
+
 TEST(DelayedScalesTest, an_engine_that_receives_state_continues_with_the_same_bits) {
   for (const int steps : {1, 3}) {
     DelayedRig whole, begin, end;

@@ -13,7 +13,7 @@ namespace {
 
 using spec::Recompute;
 
-constexpr const char* expert_recipes[] = {"fp8-tensor", "fp8-block"};
+constexpr const char* expert_recipes[] = {"fp8-tensor", "fp8-block", "fp8-delayed"};
 
 RigOptions experts_in(const std::string& recipe, const spec::ModelDims& dims) {
   const bool is_block = spec::recipe_from_name(recipe).fp8->grain() == spec::scale_block;
@@ -71,7 +71,7 @@ TEST(Float8ExpertsTest, recompute_threads_and_order_change_no_bit) {
 }
 
 TEST(Float8ExpertsTest, memory_is_what_was_predicted) {
-  for (const char* recipe : {"fp8-tensor", "fp8-block"}) {
+  for (const char* recipe : expert_recipes) {
     for (const spec::ModelDims& dims : {tiny_moe(), tiny_shared_moe()}) {
       for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
         RigOptions o = experts_in(recipe, dims);

@@ -32,7 +32,7 @@ Layout coded_experts(const std::string& recipe, spec::ModelDims dims) {
 }
 
 TEST(Float8ExpertsRanksTest, every_data_layout_has_the_bits_of_one_rank) {
-  for (const char* recipe : {"fp8-tensor", "fp8-block"}) {
+  for (const char* recipe : {"fp8-tensor", "fp8-block", "fp8-delayed"}) {
     Layout layout = coded_experts(recipe, tiny_moe());
     const std::string expected = train_layout(layout, 2);
     for (const auto& [dp, zero, stage] :
