@@ -11,12 +11,12 @@ namespace {
 using Float8Test = GpuTest;
 using spec::Recompute;
 
-// Sizes that both recipes support, with an even and an odd number of tiles.
+// Sizes that all recipes support, with an even and an odd number of tiles.
 std::vector<Trial> coded_trials() {
   std::vector<Trial> trials;
   for (spec::ModelDims dims : {medium_llama(), medium_moe()}) {
     dims.ffn = 768;
-    for (const char* recipe : {"fp8-tensor", "fp8-block"}) {
+    for (const char* recipe : {"fp8-tensor", "fp8-block", "fp8-delayed"}) {
       trials.push_back({.dims = dims, .recipe = recipe, .seq_len = 192, .microbatches = 2});
     }
   }
