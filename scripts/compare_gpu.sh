@@ -12,7 +12,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 trireme=$root/build/gpu/trireme
 peers=$root/bench/peers
 python=python3
-rounds=1 steps=16 warmup=4 floor=1 peak=989
+rounds=1 steps=16 warmup=4 floor=1 peak=989 recipe=bf16
 models=() usual=(gpt2-124m:64:none llama-1b:8 gpt2-1.5b:16:selective:25 llama-8b-4l:2 llama-3b:4)
 settings=(--grad-dtype bf16 --master-dtype u16)
 usage() {
@@ -20,6 +20,8 @@ usage() {
 Usage: scripts/compare_gpu.sh [options] [model:micro-batch[:recompute[:blocks]] ...] [-- settings of bench train]
   (default: ${usual[*]}
    -- ${settings[*]}; recompute is selective, of all blocks, unless it is given)
+  --recipe NAME     number formats of Trireme: bf16, or fp8-tensor, fp8-block or fp8-delayed, which are compared with
+                    the peer and the floor in fp8, and with Trireme in bf16 ($recipe)
   --peers DIR       folder of torch_peer.py and gpu_floor.py (bench/peers)
   --rounds N        measurements of each program, in turn ($rounds)
   --steps N         timed steps of Trireme ($steps)
@@ -40,7 +42,7 @@ while (($#)); do
       declare "${1#--}=$2"
       shift
       ;;
-    --peers | --trireme | --python | --peak-tflops)
+    --peers | --trireme | --python | --peak-tflops | --recipe)
       [[ -n ${2:-} ]] || fail "$1 wants a value"
       case $1 in --peak-tflops) peak=$2 ;; *) declare "${1#--}=$2" ;; esac
       shift
@@ -53,9 +55,15 @@ while (($#)); do
   esac
   shift
 done
+peer=torch_peer.py floor_key=floor_tok_s_bf16
+case $recipe in
+  bf16) ;;
+  fp8-tensor | fp8-block | fp8-delayed) peer=torch_fp8_peer.py floor_key=floor_tok_s_fp8 ;;
+  *) fail "--recipe '$recipe': use bf16, fp8-tensor, fp8-block or fp8-delayed" ;;
+esac
 ((${#models[@]})) || models=("${usual[@]}")
 [[ -x $trireme ]] || fail "$trireme is not there; build it with scripts/test_gpu.sh --build-only"
-[[ -f $peers/torch_peer.py ]] || fail "$peers/torch_peer.py is not there; name its folder with --peers"
+[[ -f $peers/$peer ]] || fail "$peers/$peer is not there; name its folder with --peers"
 command -v nvidia-smi >/dev/null || fail "nvidia-smi is not there: this needs a machine with an NVIDIA GPU"
 for model in "${models[@]}"; do
   [[ $model =~ ^[^:]+:[1-9][0-9]*(:(none|selective|full)(:[0-9]+)?)?$ ]] ||
@@ -116,18 +124,18 @@ if ((floor)); then
   }
 fi
 touch "$scratch/floor"
-# trireme_as MODE STEPS: a command for measure, with the current model.
+# trireme_as MODE STEPS [RECIPE]: a command for measure, with the current model.
 trireme_as() {
   command=("$trireme" bench train --model "$root/bench/models/$name.toml" --micro-batch "$batch" --seq "$seq"
-    --dtype bf16 --device cuda --determinism "$1" --steps "$2" --warmup "$warmup" --peak-tflops "$peak" --json
+    --dtype "${3:-$recipe}" --device cuda --determinism "$1" --steps "$2" --warmup "$warmup" --peak-tflops "$peak" --json
     --recompute "$recompute" --recompute-blocks "$blocks" ${settings[@]+"${settings[@]}"})
 }
 for model in "${models[@]}"; do
   IFS=: read -r name batch recompute blocks <<<"$model"
   recompute=${recompute:-selective} blocks=${blocks:--1}
   seq=$(sed -n 's/^max_seq = //p' "$root/bench/models/$name.toml")
-  rm -f "$scratch"/{fast,l1,torch,first}
-  touch "$scratch"/{fast,l1,torch,first}
+  rm -f "$scratch"/{fast,l1,torch,first,bf16}
+  touch "$scratch"/{fast,l1,torch,first,bf16}
   # The first run on a machine benchmarks the algorithms of its products and stores the choice; every other run is
   # compared.
   for mode in fast l1; do
@@ -137,31 +145,39 @@ for model in "${models[@]}"; do
   done
   for ((round = 1; round <= rounds; ++round)); do
     echo "$name round $round/$rounds: pytorch ..." >&2
-    measure "$scratch/torch" "$python" "$peers/torch_peer.py" "$name:$batch:compile"
+    measure "$scratch/torch" "$python" "$peers/$peer" "$name:$batch:compile"
+    if [[ $recipe != bf16 ]]; then
+      echo "$name round $round/$rounds: trireme fast in bf16 ..." >&2
+      trireme_as fast "$steps" bf16
+      measure "$scratch/bf16" "${command[@]}"
+    fi
     for mode in fast l1; do
       echo "$name round $round/$rounds: trireme $mode ..." >&2
       trireme_as "$mode" "$steps"
       measure "$scratch/$mode" "${command[@]}"
     done
   done
-  "$python" - "$scratch" "$name" "$batch" "$seq" "$rounds" "--recompute $recompute --recompute-blocks $blocks ${settings[*]}" <<'CODE'
+  "$python" - "$scratch" "$name" "$batch" "$seq" "$rounds" "--recompute $recompute --recompute-blocks $blocks ${settings[*]}" \
+    "$recipe" "$floor_key" <<'CODE'
 import json, pathlib, statistics, sys
-folder, (name, batch, seq, rounds, settings) = pathlib.Path(sys.argv[1]), sys.argv[2:7]
+folder, (name, batch, seq, rounds, settings, recipe, floor_key) = pathlib.Path(sys.argv[1]), sys.argv[2:9]
 runs = {kind: [json.loads(line) for line in (folder / kind).read_text().splitlines() if line.startswith("{")]
-        for kind in ("fast", "l1", "torch", "floor", "first")}
+        for kind in ("fast", "l1", "torch", "floor", "first", "bf16")}
 def median(kind, key):
     values = [run[key] for run in runs[kind] if isinstance(run.get(key), (int, float))]
     return statistics.median(values) if values else None
 def quotient(a, b, digits=3):
     return round(a / b, digits) if a and b else None
 fast, l1, torch = median("fast", "tokens_per_second"), median("l1", "tokens_per_second"), median("torch", "tok_s")
-floor = next((run.get("floor_tok_s_bf16") for run in runs["floor"] if run.get("model") == name), None)
+floor = next((run.get(floor_key) for run in runs["floor"] if run.get("model") == name), None)
 gib = lambda kind: quotient(median(kind, "driver_mib"), 1024, 2)
 print(json.dumps(dict(
-    model=name, micro_batch=int(batch), seq=int(seq), rounds=int(rounds), settings=settings,
+    model=name, micro_batch=int(batch), seq=int(seq), rounds=int(rounds), recipe=recipe, settings=settings,
     trireme_fast_tokens_per_second=fast and round(fast), trireme_l1_tokens_per_second=l1 and round(l1),
     pytorch_tokens_per_second=torch, floor_tokens_per_second=floor,
     fast_over_pytorch=quotient(fast, torch), l1_over_pytorch=quotient(l1, torch), fast_over_floor=quotient(fast, floor),
+    trireme_bf16_tokens_per_second=median("bf16", "tokens_per_second"),
+    fast_over_bf16=quotient(fast, median("bf16", "tokens_per_second")),
     l1_price_percent=round(100 * (fast / l1 - 1), 2) if fast and l1 else None,
     trireme_fast_mfu=median("fast", "mfu"), trireme_l1_mfu=median("l1", "mfu"), pytorch_mfu=median("torch", "mfu_palm"),
     trireme_fast_driver_gib=gib("fast"), trireme_l1_driver_gib=gib("l1"), pytorch_driver_gib=gib("torch"),

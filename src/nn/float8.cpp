@@ -48,6 +48,13 @@ Codes Quantizer::transposed(Quantized which, Tensor slot, int64_t rows, int64_t 
 
 void Quantizer::quantize(Quantized which, ConstTensor x, const Codes& rows, const Codes& columns,
                          ConstTensor end) const {
+  kernels::QuantizeArgs args = quantize_args(which, x, rows, columns);
+  args.end = end;
+  ops::quantize(pass_.stream, args);
+}
+
+kernels::QuantizeArgs Quantizer::quantize_args(Quantized which, ConstTensor x, const Codes& rows,
+                                               const Codes& columns) const {
   kernels::QuantizeArgs args{.x = x,
                              .rows = rows.values,
                              .columns = columns.values,
@@ -65,8 +72,7 @@ void Quantizer::quantize(Quantized which, ConstTensor x, const Codes& rows, cons
                       .reshape({static_cast<int64_t>(sizeof(kernels::QuantizeCounts))});
     args.measures = pass_.measures;
   }
-  args.end = end;
-  ops::quantize(pass_.stream, args);
+  return args;
 }
 
 Codes Quantizer::transposed_experts(spec::BlockParam param) const {

@@ -35,6 +35,9 @@ class Quantizer {
   // Either may be empty. `end`: see kernels::QuantizeArgs.
   void quantize(spec::Quantized, ConstTensor x, const Codes& rows, const Codes& columns,
                 ConstTensor end = {}) const;
+  // Returns the arguments of that op, to queue it together with the producer of x.
+  kernels::QuantizeArgs quantize_args(spec::Quantized, ConstTensor x, const Codes& rows,
+                                      const Codes& columns) const;
   // Returns transposed codes of a weight, in scratch.
   Codes transposed_weight(spec::BlockParam) const;
   // The same of the matrices of experts [G, out, in]: [G, in, out], with flat scales.

@@ -43,13 +43,14 @@ void FeedForward::forward_codes(Pass& pass) const {
     const device::Arena::Mark inner(pass.scratch);
     const Tensor act = pass.scratch.take({{rows, width}, up.dtype});
     const Tensor amax = quantizer.amax(Quantized::act);
+    const kernels::QuantizeArgs quantize = quantizer.quantize_args(
+        Quantized::act, act, codes, quantizer.transposed(Quantized::act, columns, rows, width));
     if (spec_.activation == spec::Activation::gelu) {
       ops::gelu_forward(pass.stream, {.x = up, .y = act, .amax = amax});
+      ops::quantize(pass.stream, quantize);
     } else {
-      ops::swiglu_forward(pass.stream, {.gate_up = up, .y = act, .amax = amax});
+      ops::swiglu_forward_quantize(pass.stream, {.gate_up = up, .y = act, .amax = amax}, quantize);
     }
-    quantizer.quantize(Quantized::act, act, codes,
-                       quantizer.transposed(Quantized::act, columns, rows, width));
   }
   if (pass.recomputing) return;
   tp_.linear_forward(pass, {.x = codes.values,

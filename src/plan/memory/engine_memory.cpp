@@ -12,6 +12,7 @@
 #include "spec/memory/stash_frames.h"
 #include "spec/parallel/data_parallel.h"
 #include "spec/parallel/tensor_parallel.h"
+#include "spec/state/float8_state.h"
 #include "spec/state/state_layout.h"
 
 namespace trireme::plan {
