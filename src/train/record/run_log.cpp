@@ -221,9 +221,10 @@ void RunLog::add_scale(int64_t step, const engine::StepSignals& signals) {
   add({.kind = obs::EventKind::loss_scale,
        .step = step,
        .severity = obs::Severity::info,
-       .text = fmt::format("the loss scale fell from {:g} to {:g}: the gradient of step {} is not "
-                           "finite",
-                           signals.loss_scale, signals.next_loss_scale, step),
+       .text = fmt::format(
+           "the loss scale fell from {:.10g} to {:.10g}: the gradient of step {} is not "
+           "finite",
+           signals.loss_scale, signals.next_loss_scale, step),
        .data = {{"from", signals.loss_scale}, {"to", signals.next_loss_scale}}});
 }
 

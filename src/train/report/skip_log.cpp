@@ -51,7 +51,7 @@ std::string SkipLog::began_line(const engine::StepReport& report) const {
   if (!std::isfinite(report.row_norm)) {
     return fmt::format(
         "guard     step {} skipped: the gradient norm is not finite{}", report.row_first,
-        report.loss_scale > 0 ? fmt::format("; the loss scale is {:g}", report.next_loss_scale)
+        report.loss_scale > 0 ? fmt::format("; the loss scale is {:.10g}", report.next_loss_scale)
                               : "");
   }
   return fmt::format(
@@ -66,7 +66,7 @@ void SkipLog::check(int64_t step, const engine::StepReport& report) const {
       report.skipped_in_a_row >= max_overflows_in_a_row) {
     throw base::Error(fmt::format(
         "step {}: {} steps in a row were skipped because the gradient is not finite, also with a "
-        "loss scale of {:g}: values exceed 65,504, the largest number of fp16; set "
+        "loss scale of {:.10g}: values exceed 65,504, the largest number of fp16; set "
         "precision.recipe = \"bf16\", or lower optimizer.lr, and continue from a checkpoint "
         "before step {}",
         step, report.skipped_in_a_row, report.loss_scale, report.row_first));
