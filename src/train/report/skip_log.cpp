@@ -66,10 +66,12 @@ void SkipLog::check(int64_t step, const engine::StepReport& report) const {
       report.skipped_in_a_row >= max_overflows_in_a_row) {
     throw base::Error(fmt::format(
         "step {}: {} steps in a row were skipped because the gradient is not finite, also with a "
-        "loss scale of {:.10g}: values exceed 65,504, the largest number of fp16; set "
+        "loss scale of {:.10g}: values exceed 65,504, the largest number of fp16; {}set "
         "precision.recipe = \"bf16\", or lower optimizer.lr, and continue from a checkpoint "
         "before step {}",
-        step, report.skipped_in_a_row, report.loss_scale, report.row_first));
+        step, report.skipped_in_a_row, report.loss_scale,
+        report.loss_scale > 1 ? "lower precision.loss_scale and precision.loss_scale_min, or " : "",
+        report.row_first));
   }
   if (report.skipped_in_a_row < max_skips_in_a_row) return;
   throw base::Error(fmt::format(
