@@ -163,7 +163,7 @@ TEST(CheckpointerTest, a_loss_scale_is_resumed) {
   const spec::Plan plan =
       spec::solve_or_throw(model, {.seq_len = 8}, {.precision = spec::Precision::fp16}, {});
   engine::EngineOptions options;
-  options.loss_scale = {.initial = 0x1p17F, .growth_interval = 2};
+  options.loss_scale = {.initial = 0x1p18F, .growth_interval = 2};
   std::string expected;
   for (const int64_t stop : {0, 1, 3, 6}) {
     ckpt::MemoryDisk disk;
@@ -171,7 +171,7 @@ TEST(CheckpointerTest, a_loss_scale_is_resumed) {
     for (int64_t first = 0; first < 8; first = first == 0 && stop > 0 ? stop : 8) {
       device::CpuDevice device(kernels::cpu_kernels(), {});
       train::Rank rank(nullptr, plan.mesh, device);
-      options.loss_scale.initial = first == 0 ? 0x1p17F : 16;
+      options.loss_scale.initial = first == 0 ? 0x1p18F : 16;
       engine::Engine engine(device, model, plan, spec::cpu_backend(), options, nullptr);
       Checkpointer checkpointer(engine, model, rank, device, disk, {.folder = root}, {});
       if (first > 0) {
@@ -185,8 +185,8 @@ TEST(CheckpointerTest, a_loss_scale_is_resumed) {
       if (first == 0 && stop > 0) checkpointer.save(stop, base::Json{{"step", stop}});
       checkpointer.finish();
       found = engine.weights_sha256();
-      EXPECT_GT(engine.report().not_finite, 0);
       if (first > 0 || stop == 0) {
+        EXPECT_GT(engine.report().not_finite, 1);
         EXPECT_GT(engine.report().applied, 2);
       }
     }
