@@ -15,7 +15,7 @@ namespace {
 
 using Values = std::vector<double>;
 
-constexpr double rate = 0.01, decay = 0.1, momentum = 0.95;
+constexpr double muon_rate = 0.01, muon_decay = 0.1, muon_momentum = 0.95;
 constexpr int train_steps = 50, ns_steps = 5;
 
 // x [rows, cols], row-major, is replaced by its direction.
@@ -76,7 +76,7 @@ struct Reference {
       v[i] = b2 * v[i] + (1 - b2) * g * g;
       const double change =
           m[i] / (1 - std::pow(b1, t)) / (std::sqrt(v[i] / (1 - std::pow(b2, t))) + eps);
-      p[i] -= rate * (change + (param.decays ? decay : 0) * p[i]);
+      p[i] -= muon_rate * (change + (param.decays ? muon_decay : 0) * p[i]);
     }
   }
 
@@ -84,8 +84,8 @@ struct Reference {
     Values u(p.size());
     for (size_t i = 0; i < p.size(); ++i) {
       const double g = static_cast<double>(grads[i]) * scale;
-      m[i] = momentum * m[i] + g;
-      u[i] = g + momentum * m[i];
+      m[i] = muon_momentum * m[i] + g;
+      u[i] = g + muon_momentum * m[i];
     }
     const int64_t cols = param.shard.shape[1];
     int64_t first = 0;
@@ -94,7 +94,7 @@ struct Reference {
       const double factor = 0.2 * std::sqrt(static_cast<double>(std::max(rows, cols)));
       for (int64_t i = first * cols; i < (first + rows) * cols; ++i) {
         const auto at = static_cast<size_t>(i);
-        p[at] -= rate * (factor * u[at] + decay * p[at]);
+        p[at] -= muon_rate * (factor * u[at] + muon_decay * p[at]);
       }
       first += rows;
     }
@@ -126,7 +126,7 @@ TEST(MuonTest, fifty_steps_follow_the_formula_in_double_precision) {
       engine.accumulate(source);
       std::map<std::string, std::vector<float>> grads;
       for (const auto& [name, _] : reference) grads[name] = engine.read_grads(name);
-      engine.apply(rate);
+      engine.apply(muon_rate);
       source.next_step();
       ASSERT_FALSE(engine.report().was_skipped);
       const double scale = static_cast<double>(engine.step_state().grad_scale);
@@ -157,7 +157,7 @@ TEST(MuonTest, memory_is_as_predicted_and_smaller_than_adamws) {
       device::CpuDevice device(kernels::cpu_kernels(), {});
       engine::Engine engine(device, model, plan, {}, {});
       RandomSource source(7, options.dims.vocab, options.sequences, options.seq_len);
-      for (int i = 0; i < 2; ++i) engine.step(source, rate);
+      for (int i = 0; i < 2; ++i) engine.step(source, muon_rate);
       EXPECT_EQ(engine.measured(), engine.predicted_memory());
       EXPECT_EQ(device.ledger().peak(), engine.predicted_memory().total());
       // By hand, for two blocks: q has 32 rows of 24, k and v 16, gate and up 56; out is 24 x 32,
@@ -180,11 +180,11 @@ TEST(MuonTest, a_skipped_step_changes_nothing) {
   engine_options.clip.skip_row = 0;
   engine::Engine engine(device, model, muon_plan(options, model), {}, engine_options);
   RandomSource source(7, options.dims.vocab, options.sequences, options.seq_len);
-  engine.step(source, rate);
+  engine.step(source, muon_rate);
   const std::string weights = engine.weights_sha256();
   std::vector<std::vector<float>> before;
   for (const auto& part : engine.state()) before.push_back(engine.read_state(part));
-  engine.step(source, rate);
+  engine.step(source, muon_rate);
   EXPECT_TRUE(engine.report().was_skipped);
   EXPECT_EQ(engine.weights_sha256(), weights);
   size_t i = 0;

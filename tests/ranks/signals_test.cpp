@@ -16,10 +16,10 @@ namespace {
 
 using engine::StepSignals;
 
-constexpr int steps = 3;
-constexpr int workers = 4;
+constexpr int signal_steps = 3;
+constexpr int signal_workers = 4;
 // Sums in another order; three steps of AdamW or Muon enlarge them.
-constexpr double bound = 2e-5;
+constexpr double signal_bound = 2e-5;
 
 struct Found {
   std::vector<StepSignals> signals;
@@ -81,7 +81,7 @@ Found run(const Layout& layout) {
     }
     std::map<std::string, std::vector<float>> weights;
     change_of(rig.engine, weights);
-    for (int i = 0; i < steps; ++i) {
+    for (int i = 0; i < signal_steps; ++i) {
       rig.engine.step(rig.source, 1e-3);
       rig.next_step();
       changes[rank].push_back(change_of(rig.engine, weights));
@@ -93,7 +93,7 @@ Found run(const Layout& layout) {
   found.signals = all.front();
   found.changes = changes.front();
   for (const std::vector<StepSignals>& other : all) {
-    EXPECT_EQ(other.size(), static_cast<size_t>(steps));
+    EXPECT_EQ(other.size(), static_cast<size_t>(signal_steps));
     for (size_t i = 0; i < std::min(other.size(), found.signals.size()); ++i) {
       EXPECT_EQ(other[i].layer_grad_norms, found.signals[i].layer_grad_norms);
       EXPECT_EQ(other[i].loss_median, found.signals[i].loss_median);
@@ -105,7 +105,7 @@ Found run(const Layout& layout) {
 }
 
 void expect_near(double found, double expected, const char* what) {
-  EXPECT_NEAR(found, expected, bound * std::abs(expected)) << what;
+  EXPECT_NEAR(found, expected, signal_bound * std::abs(expected)) << what;
 }
 
 // Statistics of data ranks and updates, within one run.
@@ -160,7 +160,7 @@ void expect_near_one_rank(const Layout& layout) {
   }
 }
 
-spec::ModelDims wide(spec::ModelDims dims) {
+spec::ModelDims wide_signals(spec::ModelDims dims) {
   dims.heads = 4;
   dims.kv_heads = dims.family == spec::Family::gpt2 ? 0 : 2;
   dims.max_seq = 16;
@@ -168,7 +168,7 @@ spec::ModelDims wide(spec::ModelDims dims) {
 }
 
 Layout layout_of(const spec::ModelDims& dims) {
-  Layout layout{.dims = dims, .logical_dp = workers, .sequences = 2, .seq_len = 16};
+  Layout layout{.dims = dims, .logical_dp = signal_workers, .sequences = 2, .seq_len = 16};
   return layout;
 }
 
@@ -191,10 +191,10 @@ std::vector<Layout> layouts_of(const spec::ModelDims& dims) {
 }
 
 TEST(SignalsRanksTest, adamw) {
-  for (const spec::ModelDims& dims : {wide(tiny_llama()), wide(tiny_qwen3())}) {
+  for (const spec::ModelDims& dims : {wide_signals(tiny_llama()), wide_signals(tiny_qwen3())}) {
     for (const Layout& layout : layouts_of(dims)) expect_near_one_rank(layout);
   }
-  Layout bf16 = layout_of(wide(tiny_llama()));
+  Layout bf16 = layout_of(wide_signals(tiny_llama()));
   bf16.recipe = "bf16";
   bf16.master = base::DType::u16;
   bf16.dp = 2;
@@ -203,7 +203,7 @@ TEST(SignalsRanksTest, adamw) {
 }
 
 TEST(SignalsRanksTest, muon) {
-  for (Layout layout : layouts_of(wide(tiny_llama()))) {
+  for (Layout layout : layouts_of(wide_signals(tiny_llama()))) {
     layout.optimizer = spec::OptimizerKind::muon;
     expect_near_one_rank(layout);
   }
@@ -211,7 +211,7 @@ TEST(SignalsRanksTest, muon) {
 
 TEST(SignalsRanksTest, slices_of_a_sequence_are_one_data_rank) {
   for (const spec::ContextKind kind : {spec::ContextKind::gather, spec::ContextKind::ring}) {
-    Layout layout = layout_of(wide(tiny_llama()));
+    Layout layout = layout_of(wide_signals(tiny_llama()));
     layout.cp = 2;
     layout.context_kind = kind;
     expect_near_one_rank(layout);
@@ -221,7 +221,7 @@ TEST(SignalsRanksTest, slices_of_a_sequence_are_one_data_rank) {
 }
 
 TEST(SignalsRanksTest, experts) {
-  spec::ModelDims dims = wide(tiny_moe());
+  spec::ModelDims dims = wide_signals(tiny_moe());
   dims.moe->balance = {};  // its terms depend on which tokens a rank has
   for (const int tp : {1, 2}) {
     Layout layout = layout_of(dims);
