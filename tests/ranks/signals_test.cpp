@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals of steps on several ranks: the same on all of them and, for every layout, near those of
-// one rank; loss statistics against the loss that each data rank evaluates; the norm of updates
-// against the weights before and after.
+// Signals of steps on several ranks: the same on all of them and, for every layout, near
+// those of one rank; loss statistics against the loss that each data rank evaluates; the norm of
+// updates against the weights before and after.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -160,21 +160,21 @@ void expect_near_one_rank(const Layout& layout) {
   }
 }
 
-spec::ModelDims wide_signals(spec::ModelDims dims) {
+spec::ModelDims signal_model(spec::ModelDims dims) {
   dims.heads = 4;
   dims.kv_heads = dims.family == spec::Family::gpt2 ? 0 : 2;
   dims.max_seq = 16;
   return dims;
 }
 
-Layout layout_of(const spec::ModelDims& dims) {
+Layout signal_layout(const spec::ModelDims& dims) {
   Layout layout{.dims = dims, .logical_dp = signal_workers, .sequences = 2, .seq_len = 16};
   return layout;
 }
 
 // Every axis alone and pairs of them.
-std::vector<Layout> layouts_of(const spec::ModelDims& dims) {
-  const Layout one = layout_of(dims);
+std::vector<Layout> signal_layouts(const spec::ModelDims& dims) {
+  const Layout one = signal_layout(dims);
   std::vector<Layout> all;
   const auto add = [&](auto&& change) { change(all.emplace_back(one)); };
   add([](Layout& l) { l.dp = 2; });
@@ -191,10 +191,10 @@ std::vector<Layout> layouts_of(const spec::ModelDims& dims) {
 }
 
 TEST(SignalsRanksTest, adamw) {
-  for (const spec::ModelDims& dims : {wide_signals(tiny_llama()), wide_signals(tiny_qwen3())}) {
-    for (const Layout& layout : layouts_of(dims)) expect_near_one_rank(layout);
+  for (const spec::ModelDims& dims : {signal_model(tiny_llama()), signal_model(tiny_qwen3())}) {
+    for (const Layout& layout : signal_layouts(dims)) expect_near_one_rank(layout);
   }
-  Layout bf16 = layout_of(wide_signals(tiny_llama()));
+  Layout bf16 = signal_layout(signal_model(tiny_llama()));
   bf16.recipe = "bf16";
   bf16.master = base::DType::u16;
   bf16.dp = 2;
@@ -203,7 +203,7 @@ TEST(SignalsRanksTest, adamw) {
 }
 
 TEST(SignalsRanksTest, muon) {
-  for (Layout layout : layouts_of(wide_signals(tiny_llama()))) {
+  for (Layout layout : signal_layouts(signal_model(tiny_llama()))) {
     layout.optimizer = spec::OptimizerKind::muon;
     expect_near_one_rank(layout);
   }
@@ -211,7 +211,7 @@ TEST(SignalsRanksTest, muon) {
 
 TEST(SignalsRanksTest, slices_of_a_sequence_are_one_data_rank) {
   for (const spec::ContextKind kind : {spec::ContextKind::gather, spec::ContextKind::ring}) {
-    Layout layout = layout_of(wide_signals(tiny_llama()));
+    Layout layout = signal_layout(signal_model(tiny_llama()));
     layout.cp = 2;
     layout.context_kind = kind;
     expect_near_one_rank(layout);
@@ -221,10 +221,10 @@ TEST(SignalsRanksTest, slices_of_a_sequence_are_one_data_rank) {
 }
 
 TEST(SignalsRanksTest, experts) {
-  spec::ModelDims dims = wide_signals(tiny_moe());
+  spec::ModelDims dims = signal_model(tiny_moe());
   dims.moe->balance = {};  // its terms depend on which tokens a rank has
   for (const int tp : {1, 2}) {
-    Layout layout = layout_of(dims);
+    Layout layout = signal_layout(dims);
     layout.zero = 2;
     layout.stage = 1;
     layout.ep = 2;
