@@ -86,7 +86,7 @@ TEST(Float8RanksTest, histories_are_those_of_all_ranks) {
   ASSERT_EQ(expected.size(), 4U);
   layout.dp = 2;
   layout.zero = 2;
-  layout.stage = 2;
+  layout.stage = 1;
   for (const auto& found : histories(layout)) EXPECT_EQ(found, expected);
   layout.dp = layout.zero = 1;
   layout.stage = 0;
@@ -95,9 +95,9 @@ TEST(Float8RanksTest, histories_are_those_of_all_ranks) {
     for (const auto& [layer, values] : expected) {
       ASSERT_EQ(found.count(layer), 1U);
       const std::vector<float>& other = found.at(layer);
-      // Sums along tp are rounded in another order.
+      // Sums along tp are rounded in another order; a code then differs by up to a quarter.
       for (size_t i = 0; i < values.size(); ++i) {
-        EXPECT_NEAR(other[i], values[i], 0.1F * values[i]) << layer << " " << i;
+        EXPECT_NEAR(other[i], values[i], 0.25F * values[i]) << layer << " " << i;
       }
     }
   }

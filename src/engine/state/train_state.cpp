@@ -124,7 +124,7 @@ device::Tensor TrainState::own(int layer, std::string_view name) const {
     if (tensor_spec.is_own() && tensor_spec.name == name) return state.own[index];
     if (tensor_spec.is_own()) ++index;
   }
-  TRIREME_CHECK(false, "layer {} has no tensor '{}' of its own", layer, name);
+  TRIREME_CHECK(false, "layer {} has no own tensor '{}'", layer, name);
   return {};
 }
 

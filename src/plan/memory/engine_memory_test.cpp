@@ -103,8 +103,9 @@ TEST(EngineMemory, is_exact_for_recipes_of_fp8_and_fp16) {
   constexpr uint64_t seed = 17;
   SCOPED_TRACE(seed);
   Dice dice(seed);
-  const std::vector<Precision> precisions = {Precision::fp8, Precision::fp8, Precision::fp8_block,
-                                             Precision::fp8_block, Precision::fp16};
+  const std::vector<Precision> precisions = {Precision::fp8, Precision::fp8_delayed,
+                                             Precision::fp8_block, Precision::fp8_block,
+                                             Precision::fp16};
   for (const char* name : {"gpt2-124m", "gpt2-1.5b", "llama-1b", "llama-8b", "llama3-70b"}) {
     for (const int64_t batch : {8, 64}) {
       for (int i = 0; i < 25; ++i) {
@@ -223,7 +224,8 @@ TEST(EngineMemory, is_exact_for_experts_in_8_bits) {
     if (dense_block(job.model) != nullptr) continue;
     for (int i = 0; i < 40; ++i) {
       job.backend = any_backend(dice);
-      const Layout l = any_expert_layout(dice, job, {Precision::fp8, Precision::fp8_block});
+      const Layout l = any_expert_layout(
+          dice, job, {Precision::fp8, Precision::fp8_block, Precision::fp8_delayed});
       expect_exact(job, with_types(dice, l));
     }
   }
