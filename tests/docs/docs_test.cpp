@@ -311,6 +311,11 @@ const std::vector<Known> known_commands = {
     {"trireme verify configs/kjv-moe.toml --parallelism.data_parallel_shard_degree=2 "
      "--parallelism.expert_parallel_degree=2",
      How::here},
+    {"trireme train configs/kjv-moe.toml --precision.recipe=fp8-tensor --training.steps=50 "
+     "--job.dump_folder=runs/experts-fp8",
+     How::here,
+     "trireme train configs/kjv-moe.toml --precision.recipe=fp8-tensor --training.steps=2 "
+     "--validation.enable=false --job.dump_folder=runs/experts-fp8"},
     {"trireme train configs/kjv.toml --precision.recipe=fp8-tensor --training.steps=200 "
      "--job.dump_folder=runs/fp8",
      How::here,

@@ -44,7 +44,7 @@ std::vector<BadCase> calls_cases() {
        bench + "--peak-tflops fast",
        wrong_call,
        {"--peak-tflops", "'fast' is not a number"}},
-      {"unknown_choice", bench + "--dtype fp8", wrong_call, {"--dtype", "fp8", "bf16"}},
+      {"unknown_choice", bench + "--dtype fp4", wrong_call, {"--dtype", "fp4", "bf16"}},
       {"bench_without_steps",
        "bench train --model tiny.toml --steps 0",
        wrong_call,

@@ -86,7 +86,8 @@ TEST_F(NumericsRun, a_drift_is_named_and_recorded) {
     EXPECT_TRUE(metrics[3].contains(tag)) << tag << " " << metrics[3].dump();
   }
   EXPECT_FALSE(metrics[3].contains("numerics/blocks.0/act/amax"));  // in bf16
-  EXPECT_GT(metrics.back().at("numerics/blocks.3/act/amax").get<double>(),
+  // Step 70. Later the grown row flushes all others of its weight, and act is zero.
+  EXPECT_GT(metrics[7].at("numerics/blocks.3/act/amax").get<double>(),
             8 * metrics[3].at("numerics/blocks.3/act/amax").get<double>());
   EXPECT_TRUE(scratch.has("warned/numerics.bin"));
 }
