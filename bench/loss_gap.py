@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How far the loss of a recipe of number formats is from that of bf16.
+
+Trains one model once for each recipe from the same weights, on the same samples in the same order, and once more in
+bf16 from another seed of the weights, whose difference is the noise. Prints, for each run, the mean loss of the last
+tenth of its steps, the difference to bf16 in percent, and the noise.
+
+Without --data a corpus is made of text files below --folder (sources and documents of this machine), a tokenizer of
+50,257 tokens is trained on it, and its tokens become the data set.
+
+  bench/loss_gap.py --program build/gpu/trireme --model gpt2-124m --tokens 100e6 --micro-batch 64 --seq 1024 \\
+    --recipes fp8-tensor,fp8-block,fp16 --folder /usr/lib/python3 --work /tmp/loss
+"""
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+SUFFIXES = {".py", ".txt", ".md", ".rst", ".h", ".hpp", ".c", ".cpp", ".cu", ".cuh", ".html", ".json", ".js", ".sh"}
+
+LOSS = "loss_metrics/global_avg_loss"
+
+
+def corpus(folders, to, limit):
+    """Writes text files without duplicates as JSON lines, in the order of their names' hashes, until `limit` bytes."""
+    files = [path for folder in folders for path in pathlib.Path(folder).rglob("*")
+             if path.suffix in SUFFIXES and path.is_file() and not path.is_symlink()]
+    files.sort(key=lambda path: hashlib.sha256(str(path).encode()).digest())
+    seen, total = set(), 0
+    with open(to, "w", encoding="utf-8") as out:
+        for path in files:
+            try:
+                text = path.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError):
+                continue
+            digest = hashlib.sha256(text.encode()).digest()
+            if digest in seen or not 200 <= len(text) <= 400_000:
+                continue
+            seen.add(digest)
+            out.write(json.dumps({"text": text}) + "\n")
+            total += len(text)
+            if total >= limit:
+                break
+    print(f"corpus: {len(seen):,} texts, {total:,} characters", flush=True)
+
+
+def call(command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"loss_gap: {' '.join(map(str, command))}\n{done.stdout[-1000:]}{done.stderr[-2000:]}")
+    return done
+
+
+def data_set(options):
+    if options.data:
+        return options.data
+    work = pathlib.Path(options.work)
+    prefix = work / "tokens"
+    if not (work / "tokens.bin").exists():
+        corpus(options.folder, work / "corpus.jsonl", options.corpus_bytes)
+        call([options.program, "data", "tokenizer", "train", work / "corpus.jsonl", "--output", work / "tokenizer",
+              "--vocab", "50257", "--pattern", "gpt2", "--overwrite"])
+        call([options.program, "data", "build", work / "corpus.jsonl", "--output", prefix, "--tokenizer",
+              work / "tokenizer", "--overwrite"])
+    return str(prefix)
+
+
+def losses(options, data, recipe, seed):
+    """Trains, and returns the loss of every step."""
+    folder = pathlib.Path(options.work) / f"{recipe}-{seed}"
+    steps = max(10, int(options.tokens) // (options.micro_batch * options.seq))
+    settings = {
+        "job.dump_folder": folder, "training.dataset_path": data, "training.steps": steps,
+        "training.local_batch_size": options.micro_batch, "training.seq_len": options.seq,
+        "precision.recipe": recipe, "debug.seed": seed, "checkpoint.enable": "false", "validation.enable": "false",
+        "optimizer.lr": options.lr, "lr_scheduler.warmup_steps": max(1, steps // 20),
+        "metrics.log_freq": max(1, steps // 10)}
+    settings.update(word.split("=", 1) for word in options.set)
+    call([options.program, "train", "--model", options.model, "--overwrite"] +
+         [f"--{key}={value}" for key, value in settings.items()])
+    found = {}
+    with open(folder / "metrics.jsonl", encoding="utf-8") as lines:
+        for line in lines:
+            row = json.loads(line)
+            if row["kind"] == "train" and LOSS in row:
+                found[row["step"]] = row[LOSS]
+    return [found[step] for step in sorted(found)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", default="build/gpu/trireme")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--tokens", type=float, required=True)
+    parser.add_argument("--micro-batch", type=int, required=True)
+    parser.add_argument("--seq", type=int, required=True)
+    parser.add_argument("--lr", type=float, default=6e-4)
+    parser.add_argument("--recipes", default="fp8-tensor,fp8-block")
+    parser.add_argument("--data", help="a data set; default: one is made of --folder")
+    parser.add_argument("--folder", nargs="+", default=["/usr/lib/python3", "/usr/share/doc"])
+    parser.add_argument("--corpus-bytes", type=int, default=600_000_000)
+    parser.add_argument("--work", default="/tmp/loss_gap")
+    parser.add_argument("--set", nargs="*", default=[], help="further settings, as optimizer.beta2=0.98")
+    options = parser.parse_args()
+    os.makedirs(options.work, exist_ok=True)
+    data = data_set(options)
+
+    def tail(recipe, seed):
+        values = losses(options, data, recipe, seed)
+        mean = statistics.fmean(values[-max(1, len(values) // 10):])
+        return {"recipe": recipe, "seed": seed, "steps": len(values), "first": values[0], "tail": mean}
+
+    base = tail("bf16", 1)
+    print(json.dumps(base), flush=True)
+    other = tail("bf16", 2)
+    noise = 100 * abs(other["tail"] / base["tail"] - 1)
+    print(json.dumps({**other, "noise_percent": round(noise, 4)}), flush=True)
+    for recipe in filter(None, options.recipes.split(",")):
+        run = tail(recipe, 1)
+        gap = 100 * (run["tail"] / base["tail"] - 1)
+        print(json.dumps({**run, "gap_percent": round(gap, 4), "noise_percent": round(noise, 4)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
