@@ -35,7 +35,7 @@ class TableColumn {
   TableColumn(const std::filesystem::path& file, std::string column);
   void poll();
   bool is_known() const { return is_known_; }  // a record has the column
-  // The largest or smallest value of every cell. Of a step that was repeated the last record
+  // The largest or smallest value of every cell. If a step was repeated, its last record
   // counts.
   HeatMap heat(const HeatQuery& query) const;
   const std::string& name() const { return column_; }
