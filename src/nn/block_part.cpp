@@ -62,9 +62,12 @@ void BlockPart::codes_product(const Pass& pass, const Codes& dy, const Codes& x,
 void BlockPart::codes_backward_input(Pass& pass, const CodesGradient& a) const {
   const device::Arena::Mark mark(pass.scratch);
   const Quantizer quantizer(pass);
-  const int64_t rows = a.dy.rows(), cols = a.dy.cols();
-  const Codes dy = quantizer.take(a.which, rows, cols);
-  quantizer.quantize(a.which, a.dy, dy, quantizer.transposed(a.which, a.slot, rows, cols));
+  Codes dy = a.codes;
+  if (!dy.values) {
+    const int64_t rows = a.dy.rows(), cols = a.dy.cols();
+    dy = quantizer.take(a.which, rows, cols);
+    quantizer.quantize(a.which, a.dy, dy, quantizer.transposed(a.which, a.slot, rows, cols));
+  }
   const Codes weight = quantizer.transposed_weight(a.weight);
   const LinearBackwardInput product{.dy = dy.values,
                                     .weight = weight.values,

@@ -49,10 +49,11 @@ class BlockPart {
   void codes_product(const Pass&, const Codes& dy, const Codes& x, spec::BlockParam weight,
                      spec::BlockParam bias) const;
   // dx = dy w in 8 bits, possibly a sum over ranks along tp: quantises dy, whose transposed codes
-  // go to `slot`.
+  // go to `slot`, unless its codes are given.
   struct CodesGradient {
     spec::Quantized which;
     Tensor dy, slot;
+    Codes codes = {};
     spec::BlockParam weight;
     Tensor dx;
     kernels::Epilogue epilogue = {};

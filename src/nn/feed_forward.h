@@ -19,7 +19,7 @@ class FeedForward final : public BlockPart {
   void forward_codes(Pass&) const;
   void backward_codes(Pass&) const;
   void weights_of_codes(Pass&) const;
-  void make_dup(Pass&, Tensor dup) const;
+  void make_dup(Pass&, Tensor dup, const Codes& codes) const;
 };
 
 }  // namespace trireme::nn

@@ -29,7 +29,7 @@ void Quantizer::begin() const {
 }
 
 Tensor Quantizer::amax(Quantized which) const {
-  if (fp8_.rows != ScaleShape::tensor || fp8_.is_delayed || pass_.recomputing) return {};
+  if (!fp8_.finds_amax() || pass_.recomputing) return {};
   return element(pass_.stash[BlockSlot::amax], which);
 }
 

@@ -69,12 +69,17 @@ void FeedForward::backward_codes(Pass& pass) const {
   const Tensor up = stash[BlockSlot::up];
   const int64_t rows = up.rows();
   const Tensor dup = pass.scratch.take({{rows, spec_.up_width()}, up.dtype});
-  make_dup(pass, dup);
+  // With scales that are known SwiGLU's backward quantises its result. Otherwise transposed codes
+  // overwrite `up`, which nothing reads when dup has been made.
+  const bool is_paired =
+      spec_.activation == spec::Activation::swiglu && !pass.recipe.fp8->finds_amax();
+  const Codes codes = is_paired ? quantizer.take(Quantized::dup, rows, spec_.up_width()) : Codes{};
+  make_dup(pass, dup, codes);
   const Tensor dh2 = pass.scratch.take({{pass.dy.rows(), spec_.width}, up.dtype});
-  // The codes overwrite `up`, which nothing reads from here on.
   codes_backward_input(pass, {.which = Quantized::dup,
                               .dy = dup,
                               .slot = stash[BlockSlot::dup_t],
+                              .codes = codes,
                               .weight = BlockParam::up_weight,
                               .dx = dh2,
                               .sums_along_tp = true});
@@ -99,8 +104,9 @@ void FeedForward::backward_codes(Pass& pass) const {
   if (h2_t) requantize(pass, Quantized::h2, h2, h2_t);
 }
 
-// The gradient of `up`, and the transposed codes of dy and, if they are recomputed here, of act.
-void FeedForward::make_dup(Pass& pass, Tensor dup) const {
+// The gradient of `up`, its codes if there is memory for them, and the transposed codes of dy and,
+// if they are recomputed here, of act.
+void FeedForward::make_dup(Pass& pass, Tensor dup, const Codes& codes) const {
   Stash& stash = pass.stash;
   const Quantizer quantizer(pass);
   const device::Arena::Mark mark(pass.scratch);
@@ -125,11 +131,19 @@ void FeedForward::make_dup(Pass& pass, Tensor dup) const {
   if (is_gelu) {
     quantizer.find_amax(Quantized::dup, dup);
   } else {
-    ops::swiglu_backward(pass.stream, {.gate_up = up,
-                                       .dy = dact,
-                                       .dgate_up = dup,
-                                       .y = act,
-                                       .amax = quantizer.amax(Quantized::dup)});
+    const kernels::SwigluBackwardArgs swiglu{.gate_up = up,
+                                             .dy = dact,
+                                             .dgate_up = dup,
+                                             .y = act,
+                                             .amax = quantizer.amax(Quantized::dup)};
+    if (codes.values) {
+      const Codes columns =
+          quantizer.transposed(Quantized::dup, stash[BlockSlot::dup_t], dup.rows(), dup.cols());
+      ops::swiglu_backward_quantize(pass.stream, swiglu,
+                                    quantizer.quantize_args(Quantized::dup, dup, codes, columns));
+    } else {
+      ops::swiglu_backward(pass.stream, swiglu);
+    }
   }
   if (act_t) {
     quantizer.quantize(Quantized::act, act, {},

@@ -64,6 +64,8 @@ struct Float8Recipe {
   int history = 0;
   bool operator==(const Float8Recipe&) const = default;
 
+  // Is the largest magnitude of a tensor found before the tensor is quantised?
+  bool finds_amax() const { return rows == ScaleShape::tensor && !is_delayed; }
   // Tokens of a micro-batch on a rank and widths of products must be multiples of it.
   int64_t grain() const { return rows == ScaleShape::tensor ? 16 : scale_block; }
 };

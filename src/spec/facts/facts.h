@@ -46,8 +46,8 @@ struct Param {
   // Rows of the matrices of a block that lie one after the other in it (q, k, v). Empty for other
   // parameters.
   std::vector<int64_t> matrices = {};
-  // Under a recipe of fp8 the matrices of every block are in buckets without other parameters, which
-  // may be 8-bit codes.
+  // Under a recipe of fp8 the matrices of every block are in buckets without other parameters,
+  // which may be 8-bit codes.
   bool is_matrix = false;
 };
 

@@ -171,7 +171,7 @@ struct ExpertFacts {
   void codes_backward(Work&, const Is& recomputes) const;
   void quantize(Work&, int64_t width, bool by_rows, bool by_columns) const;
   void transpose_weights(Work&, int64_t out, int64_t in_width) const;
-  bool has_amax() const { return fp8->rows == ScaleShape::tensor && !fp8->is_delayed; }
+  bool has_amax() const { return fp8->finds_amax(); }
   base::TensorSpec codes(int64_t n, int64_t width) const { return codes_spec(fp8->rows, n, width); }
 
   base::TensorSpec row(int64_t n, int64_t width) const;
@@ -227,6 +227,7 @@ struct Float8Facts {
   int64_t T, R, D, HK, N, U, F;
   int ranks;
   bool parts_rows, is_gelu, norms_sum_biases, has_amax;
+  bool pairs_dup;  // SwiGLU's backward and the quantisation of dup are queued as one op
   base::DType act, grad;
 
  private:
@@ -247,6 +248,8 @@ struct Float8Facts {
   void project(Work&, int64_t width) const;
   void input_gradient(Work&, int64_t in_width, int64_t out_width,
                       std::initializer_list<base::TensorSpec> extra) const;
+  void gradient_product(Work&, int64_t in_width, int64_t out_width,
+                        std::initializer_list<base::TensorSpec> extra) const;
   void weight_gradient(Work&, int64_t out_width, int64_t in_width, BlockParam bias) const;
 };
 

@@ -4,8 +4,9 @@
 //   F   operands are quantised by rows for the product, and by columns (transposed) for W, which
 //       keeps 1 byte a value: h1_t, h2_t, act_t. h1, h2 and act themselves are scratch. o is kept
 //       for attention's backward anyway, and W quantises it by columns.
-//   B   gradients are quantised by rows for the input's gradient, and by columns for W: dy_t, dup_t
-//       (in the memory of up), dx2_t, dqkv_t. Weights are transposed in scratch.
+//   B   gradients are quantised by rows for the input's gradient, and by columns for W: dy_t,
+//       dup_t, dx2_t, dqkv_t. Weights are transposed in scratch. If scales are known, SwiGLU's
+//       backward and the codes of dup are one op (pairs_dup); otherwise dup_t overwrites up.
 //   W   multiplies transposed codes.
 //
 // With one scale a tensor, its largest magnitude is known before it is quantised: norms, activation
@@ -38,7 +39,8 @@ Float8Facts::Float8Facts(const BlockSpec& local, const FactsInput& input,
       parts_rows(input.shape.sequence_parallel),
       is_gelu(local.activation == Activation::gelu),
       norms_sum_biases(is_bias_made_in_b(local, input.shape, BlockParam::down_bias)),
-      has_amax(fp8.rows == ScaleShape::tensor && !fp8.is_delayed),
+      has_amax(fp8.finds_amax()),
+      pairs_dup(!is_gelu && !has_amax),
       act(input.recipe.storage),
       grad(input.recipe.grad) {}
 
@@ -71,7 +73,7 @@ void Float8Facts::slots(std::vector<Slot>& all) const {
   at(BlockSlot::h2_t) = kept("h2_t", codes(D, T));
   at(BlockSlot::act_t) = kept("act_t", codes(F, T));
   at(BlockSlot::dup_t) = made("dup_t", codes(U, T));
-  at(BlockSlot::dup_t).replaces = static_cast<int>(BlockSlot::up);
+  if (!pairs_dup) at(BlockSlot::dup_t).replaces = static_cast<int>(BlockSlot::up);
   at(BlockSlot::dy_t) = made("dy_t", codes(D, T));
 }
 
@@ -108,7 +110,8 @@ std::vector<ScratchSet> Float8Facts::feed_forward_scratch(const Is& recomputes) 
   sets.push_back({"mlp.down", {codes(T, F), whole()}, true});
   const TensorSpec dact = is_gelu ? none : row(F);
   const TensorSpec again = recomputes(BlockSlot::act_t) ? row(F) : none;
-  sets.push_back({"mlp.dact", {row(U), dact, again, codes(T, D), weight_codes(F, D)}});
+  const TensorSpec dup_codes = pairs_dup ? codes(T, U) : none;
+  sets.push_back({"mlp.dact", {row(U), dup_codes, dact, again, codes(T, D), weight_codes(F, D)}});
   sets.push_back({"mlp.dup", {row(U), stream(), codes(T, U), weight_codes(D, U), whole()}});
   const bool has_h2 = recomputes(BlockSlot::h2_t);
   const TensorSpec partials = norm_backward_partials(s.norm, R, D, norms_sum_biases);
@@ -191,8 +194,14 @@ void Float8Facts::feed_forward(Work& work, bool is_first, const Is& fills, const
 // dx = dy w: dy and w by rows, with the transposed weight.
 void Float8Facts::input_gradient(Work& work, int64_t in_width, int64_t out_width,
                                  std::initializer_list<TensorSpec> extra) const {
-  const DType format = in.recipe.format(Role::w_dgrad);
   quantize(work, out_width, true, true);
+  gradient_product(work, in_width, out_width, extra);
+}
+
+// The same of codes of dy.
+void Float8Facts::gradient_product(Work& work, int64_t in_width, int64_t out_width,
+                                   std::initializer_list<TensorSpec> extra) const {
+  const DType format = in.recipe.format(Role::w_dgrad);
   work.ops.push_back(transpose_cost({{out_width, in_width}, format}));
   if (fp8.weights == ScaleShape::block_128) {
     const auto blocks = [](int64_t n) { return (n + scale_block - 1) / scale_block; };
@@ -231,8 +240,10 @@ void Float8Facts::feed_forward_backward(Work& work, const Is& recomputes) const 
     work.ops.push_back(streaming(OpKind::swiglu_backward, row(F),
                                  {row(U), row(F), row(U), has_act ? row(F) : none}));
   }
+  if (pairs_dup) quantize(work, U, true, true);
   if (has_act) quantize(work, F, false, true);
-  input_gradient(work, D, U, {});
+  if (!pairs_dup) quantize(work, U, true, true);
+  gradient_product(work, D, U, {});
   comm.sum(work.comm);
   norm_backward(work, recomputes(BlockSlot::h2_t));
 }
