@@ -6,13 +6,15 @@ Trains one model once for each recipe from the same weights, on the same samples
 bf16 from another seed of the weights, whose difference is the noise. Prints, for each run, the mean loss of the last
 tenth of its steps, the difference to bf16 in percent, and the noise.
 
-Without --data a corpus is made of text files below --folder (sources and documents of this machine), a tokenizer of
-50,257 tokens is trained on it, and its tokens become the data set.
+Without --data a corpus is made of text files below --folder (sources and documents of this machine) and becomes the
+data set, by --tokenizer or by one of --vocab tokens that is trained on it. --jobs 2 trains two runs at once: what one
+leaves idle on the GPU the other uses. Speeds are not comparable then, losses are.
 
   bench/loss_gap.py --program build/gpu/trireme --model gpt2-124m --tokens 100e6 --micro-batch 64 --seq 1024 \\
     --recipes fp8-tensor,fp8-block,fp16 --folder /usr/lib/python3 --work /tmp/loss
 """
 import argparse
+import concurrent.futures
 import hashlib
 import json
 import os
@@ -32,7 +34,8 @@ def corpus(folders, to, limit):
              if path.suffix in SUFFIXES and path.is_file() and not path.is_symlink()]
     files.sort(key=lambda path: hashlib.sha256(str(path).encode()).digest())
     seen, total = set(), 0
-    with open(to, "w", encoding="utf-8") as out:
+    part = to.with_suffix(".part")
+    with open(part, "w", encoding="utf-8") as out:
         for path in files:
             try:
                 text = path.read_text(encoding="utf-8")
@@ -46,6 +49,7 @@ def corpus(folders, to, limit):
             total += len(text)
             if total >= limit:
                 break
+    os.replace(part, to)
     print(f"corpus: {len(seen):,} texts, {total:,} characters", flush=True)
 
 
@@ -62,17 +66,21 @@ def data_set(options):
     work = pathlib.Path(options.work)
     prefix = work / "tokens"
     if not (work / "tokens.bin").exists():
-        corpus(options.folder, work / "corpus.jsonl", options.corpus_bytes)
-        call([options.program, "data", "tokenizer", "train", work / "corpus.jsonl", "--output", work / "tokenizer",
-              "--vocab", "50257", "--pattern", "gpt2", "--overwrite"])
-        call([options.program, "data", "build", work / "corpus.jsonl", "--output", prefix, "--tokenizer",
-              work / "tokenizer", "--overwrite"])
+        if not (work / "corpus.jsonl").exists():
+            corpus(options.folder, work / "corpus.jsonl", options.corpus_bytes)
+        tokenizer = options.tokenizer
+        if not tokenizer:
+            tokenizer = work / "tokenizer"
+            call([options.program, "data", "tokenizer", "train", work / "corpus.jsonl", "--output", tokenizer,
+                  "--vocab", str(options.vocab), "--pattern", "gpt2", "--overwrite"])
+        call([options.program, "data", "build", work / "corpus.jsonl", "--output", prefix, "--tokenizer", tokenizer,
+              "--overwrite"])
     return str(prefix)
 
 
 def losses(options, data, recipe, seed):
     """Trains, and returns the loss of every step."""
-    folder = pathlib.Path(options.work) / f"{recipe}-{seed}"
+    folder = pathlib.Path(options.work) / f"{pathlib.Path(options.model).stem}-{recipe}-{seed}"
     steps = max(10, int(options.tokens) // (options.micro_batch * options.seq))
     settings = {
         "job.dump_folder": folder, "training.dataset_path": data, "training.steps": steps,
@@ -102,6 +110,9 @@ def main():
     parser.add_argument("--lr", type=float, default=6e-4)
     parser.add_argument("--recipes", default="fp8-tensor,fp8-block")
     parser.add_argument("--data", help="a data set; default: one is made of --folder")
+    parser.add_argument("--tokenizer", help="folder of the tokenizer of --folder's texts; default: one is trained")
+    parser.add_argument("--vocab", type=int, default=50257, help="of the tokenizer that is trained")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
     parser.add_argument("--folder", nargs="+", default=["/usr/lib/python3", "/usr/share/doc"])
     parser.add_argument("--corpus-bytes", type=int, default=600_000_000)
     parser.add_argument("--work", default="/tmp/loss_gap")
@@ -110,20 +121,21 @@ def main():
     os.makedirs(options.work, exist_ok=True)
     data = data_set(options)
 
-    def tail(recipe, seed):
+    def tail(run):
+        recipe, seed = run
         values = losses(options, data, recipe, seed)
         mean = statistics.fmean(values[-max(1, len(values) // 10):])
         return {"recipe": recipe, "seed": seed, "steps": len(values), "first": values[0], "tail": mean}
 
-    base = tail("bf16", 1)
-    print(json.dumps(base), flush=True)
-    other = tail("bf16", 2)
-    noise = 100 * abs(other["tail"] / base["tail"] - 1)
-    print(json.dumps({**other, "noise_percent": round(noise, 4)}), flush=True)
-    for recipe in filter(None, options.recipes.split(",")):
-        run = tail(recipe, 1)
-        gap = 100 * (run["tail"] / base["tail"] - 1)
-        print(json.dumps({**run, "gap_percent": round(gap, 4), "noise_percent": round(noise, 4)}), flush=True)
+    runs = [("bf16", 1), ("bf16", 2)] + [(recipe, 1) for recipe in filter(None, options.recipes.split(","))]
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        results = pool.map(tail, runs)
+        base, other = next(results), next(results)
+        noise = round(100 * abs(other["tail"] / base["tail"] - 1), 4)
+        print(json.dumps(base), json.dumps({**other, "noise_percent": noise}), sep="\n", flush=True)
+        for run in results:
+            gap = round(100 * (run["tail"] / base["tail"] - 1), 4)
+            print(json.dumps({**run, "gap_percent": gap, "noise_percent": noise}), flush=True)
 
 
 if __name__ == "__main__":

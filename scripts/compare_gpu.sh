@@ -12,7 +12,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 trireme=$root/build/gpu/trireme
 peers=$root/bench/peers
 python=python3
-rounds=1 steps=16 warmup=4 floor=1 peak=989 recipe=bf16
+rounds=1 steps=16 warmup=4 floor=1 modes=(fast l1) peak=989 recipe=bf16
 models=() usual=(gpt2-124m:64:none llama-1b:8 gpt2-1.5b:16:selective:25 llama-8b-4l:2 llama-3b:4)
 settings=(--grad-dtype bf16 --master-dtype u16)
 usage() {
@@ -25,7 +25,8 @@ Usage: scripts/compare_gpu.sh [options] [model:micro-batch[:recompute[:blocks]] 
   --peers DIR       folder of torch_peer.py and gpu_floor.py (bench/peers)
   --rounds N        measurements of each program, in turn ($rounds)
   --steps N         timed steps of Trireme ($steps)
-  --no-floor        do not run gpu_floor.py, which measures all models at once (a minute)
+  --only-fast       do not measure determinism l1
+  --no-floor        do not run gpu_floor.py (15 s a model)
   --peak-tflops X   for MFU ($peak, the peer's)
   --trireme FILE    the program (build/gpu/trireme)
   --python FILE     a Python with PyTorch ($python)
@@ -47,6 +48,7 @@ while (($#)); do
       case $1 in --peak-tflops) peak=$2 ;; *) declare "${1#--}=$2" ;; esac
       shift
       ;;
+    --only-fast) modes=(fast) ;;
     --no-floor) floor=0 ;;
     --) shift && settings=("$@") && break ;;
     -h | --help) usage && exit 0 ;;
@@ -117,8 +119,8 @@ CODE
 }
 
 if ((floor)); then
-  echo "floor of all models ..." >&2
-  "$python" "$peers/gpu_floor.py" >"$scratch/floor" 2>"$scratch/err" || {
+  echo "floor ..." >&2
+  "$python" "$peers/gpu_floor.py" "${models[@]%%:*}" >"$scratch/floor" 2>"$scratch/err" || {
     tail -n 5 "$scratch/err" >&2
     broken=1
   }
@@ -138,7 +140,7 @@ for model in "${models[@]}"; do
   touch "$scratch"/{fast,l1,torch,first,bf16}
   # The first run on a machine benchmarks the algorithms of its products and stores the choice; every other run is
   # compared.
-  for mode in fast l1; do
+  for mode in "${modes[@]}"; do
     echo "$name: trireme $mode, first run ..." >&2
     trireme_as "$mode" 1
     measure "$scratch/first" "${command[@]}"
@@ -151,7 +153,7 @@ for model in "${models[@]}"; do
       trireme_as fast "$steps" bf16
       measure "$scratch/bf16" "${command[@]}"
     fi
-    for mode in fast l1; do
+    for mode in "${modes[@]}"; do
       echo "$name round $round/$rounds: trireme $mode ..." >&2
       trireme_as "$mode" "$steps"
       measure "$scratch/$mode" "${command[@]}"

@@ -4,12 +4,15 @@
 
 The sum of its matrix products (forward, gradient of the input, gradient of the weight) at the rate that the library
 reaches on random data, attention through cuDNN, the bytes of all other operations at copy bandwidth, and one pass of
-AdamW. The library takes its first choice of algorithm, so a better choice can go below the floor. fp8 swaps the rate of
-the products of the blocks; the head stays in bf16. Prints one JSON line a model, times in ms.
+AdamW. Times are taken after a second of load, at the clocks that the power limit leaves a step. The library takes its
+first choice of algorithm, so a better choice can go below the floor. fp8 swaps the rate of the products of the blocks;
+the head stays in bf16. Prints one JSON line a model, times in ms. Without names: all models.
 
-  python3 bench/peers/gpu_floor.py
+  python3 bench/peers/gpu_floor.py llama-1b llama-3b
 """
 import json
+import sys
+import time
 
 import torch
 import torch.nn.functional as F
@@ -29,8 +32,20 @@ MODELS = {  # layers, hidden, heads, kv_heads, ffn, vocab, seq, micro-batch, gat
 }
 
 
+def heat(seconds=1.0):
+    """Keeps the GPU at its power limit for so long."""
+    a, b = random(8192, 8192), random(8192, 8192)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for _ in range(20):
+            a @ b
+        torch.cuda.synchronize()
+
+
 def timed(function):
-    return milliseconds(function, rounds=10, warmup=3)
+    """The time of one call between many, for a tenth of a second: what ran before has left the clocks of a step."""
+    first = milliseconds(function, rounds=3, warmup=2)
+    return milliseconds(function, rounds=max(10, int(100 / first)), warmup=1)
 
 
 def linear_ms(m, k, n, fp8=False):
@@ -68,6 +83,7 @@ def floor(name):
     size, tokens = hidden // heads, batch * seq
     qkv, up = (heads + 2 * kv_heads) * size, (2 if gated else 1) * ffn
     result = dict(model=name, mb=batch, seq=seq)
+    heat()
     for tag, fp8 in (("bf16", False), ("fp8", True)):
         try:
             pairs = (hidden, qkv), (hidden, hidden), (hidden, up), (ffn, hidden)
@@ -93,7 +109,15 @@ def floor(name):
     return result
 
 
-if __name__ == "__main__":
-    for model in MODELS:
-        print(json.dumps(floor(model)), flush=True)
+def main():
+    names = sys.argv[1:] or list(MODELS)
+    unknown = [name for name in names if name not in MODELS]
+    if unknown:
+        sys.exit(f"gpu_floor: unknown model {unknown[0]}; known are {', '.join(MODELS)}")
+    for name in names:
+        print(json.dumps(floor(name)), flush=True)
         torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()
