@@ -296,4 +296,27 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key, Options op
   return part;
 }
 
+std::unique_ptr<Communicator> Communicator::subgroup(std::span<const int> members,
+                                                     Options options) {
+  TRIREME_CHECK(std::ranges::count(members, rank_) == 1,
+                "group '{}': rank {} is {} times in its subgroup '{}' of {}", name(), rank_,
+                std::ranges::count(members, rank_), options.name, members.size());
+  options.debug = options.debug || options_.debug;
+  std::unique_ptr<Communicator> part;
+  perform(nullptr, {.op = "split"}, [&] { part = do_subgroup(members, std::move(options)); });
+  return part;
+}
+
+std::unique_ptr<Communicator> Communicator::do_subgroup(std::span<const int> members,
+                                                        Options options) {
+  const auto place = std::ranges::find(members, rank_) - members.begin();
+  auto part =
+      do_split(*std::ranges::min_element(members), static_cast<int>(place), std::move(options));
+  TRIREME_CHECK(part->size() == std::ssize(members) && part->rank() == place,
+                "group '{}': rank {} expects to be rank {} of {} in subgroup '{}', and is rank {} "
+                "of {}",
+                name(), rank_, place, members.size(), part->name(), part->rank(), part->size());
+  return part;
+}
+
 }  // namespace trireme::comm

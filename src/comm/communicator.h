@@ -2,7 +2,7 @@
 // Communicator: one rank's handle on one group of ranks. Like a kernel, a call is ordered by the
 // stream it is given; all ranks of a group make the same calls in the same order. Public calls
 // check sizes and overlap, count bytes, write the flight recorder and then call a private virtual
-// function of the back end (threads/, gloo/, nccl/).
+// function of the back end (threads/, gloo/, nccl/, alone.cpp).
 //
 // A call that is not complete after the group's deadline aborts the group; abort() wakes every
 // waiter on every rank, and from then on every call throws CommAborted. If work runs later than the
@@ -132,6 +132,9 @@ class Communicator {
   // Returns the group of the ranks with the same color, ordered by key, then by rank. Collective.
   // The new group inherits debug mode.
   std::unique_ptr<Communicator> split(int color, int key, Options options);
+  // The same if every rank knows its subgroup: `members` are ranks of this group, in the order of
+  // the new one. The lists of all ranks are equal or disjoint, and each contains its rank.
+  std::unique_ptr<Communicator> subgroup(std::span<const int> members, Options options);
 
   // Scratch for received parts: a sum takes as many rounds as its size requires. Not owned.
   // REQUIRES, for sums in the tree over more than one part: at least 256 bytes for every part of
@@ -181,6 +184,8 @@ class Communicator {
   virtual void do_recv(Stream&, Tensor, int from) = 0;
   virtual void do_barrier() = 0;
   virtual std::unique_ptr<Communicator> do_split(int color, int key, Options options) = 0;
+  // The default splits, and checks that the ranks agree.
+  virtual std::unique_ptr<Communicator> do_subgroup(std::span<const int> members, Options options);
   // The library's sums, for groups without fixed order, and maxima, for all groups (the order of a
   // maximum does not matter). Typed tensors. Returns false if the library has no such operation.
   virtual bool do_all_reduce(Stream&, Tensor /*inout*/, Reduce) { return false; }

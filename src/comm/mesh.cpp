@@ -118,7 +118,7 @@ Communicator& Mesh::along(std::span<const Axis> axes, Channel channel) {
   // split or none does.
   Communicator::Options options = world_.options();
   options.name = group_name(axes, channel);
-  auto group = world_.split(ranks.front(), world_.rank(), std::move(options));
+  auto group = world_.subgroup(ranks, std::move(options));
   return *groups_.emplace(std::pair(ranks, channel), std::move(group)).first->second;
 }
 

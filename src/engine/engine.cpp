@@ -368,11 +368,11 @@ void Engine::prepare_scales() {
 bool Engine::have_histories() {
   const float own = delayed_->is_empty() ? 0 : 1;
   if (!pipe_->has_peers()) return own > 0;
-  float all = 1;
+  bool all = true;
   for (int rank = 0; rank < plan_.mesh[spec::Axis::pp]; ++rank) {
-    all = std::min(all, pipe_->share(std::span(&own, 1), 1, rank).front());
+    all = pipe_->share(std::span(&own, 1), 1, rank).front() != 0 && all;
   }
-  return all > 0;
+  return all;
 }
 
 void Engine::collect_magnitudes() {
@@ -475,6 +475,11 @@ void Engine::merge_records() {
     groups_->before_compute(Wait::closing);
     ops::merge_sums(
         *compute_, {.parts = all_records_, .sums = sink_.sums, .copies = copies, .slices = slices});
+  }
+  if (options_.absent_tokens > 0) {
+    compute_->upload(sink_.sums.slice_rows(offsetof(kernels::StepSums, tokens),
+                                           sizeof(kernels::StepSums::tokens)),
+                     std::as_bytes(std::span(&options_.absent_tokens, 1)));
   }
   ops::merge_records(*compute_, {.parts = records,
                                  .totals = device_signals_.slice_rows(

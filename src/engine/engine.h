@@ -61,6 +61,9 @@ struct EngineOptions {
   ClipOptions clip;
   LossScaleOptions loss_scale;  // of recipes that have one
   bool capture = true;  // capture the second step and replay it, if the device supports graphs
+  // The tokens of a step, on a rank without peers (comm/alone.h) that has no head: others would
+  // count them, and a step without tokens is skipped. 0: others count them.
+  int64_t absent_tokens = 0;
 };
 
 struct StepReport {

@@ -64,6 +64,9 @@ const std::vector<Known> known_commands = {
     {"trireme bench train --model llama-1b --micro-batch 8 --seq 4096 --dtype bf16 --device cuda "
      "--determinism fast --recompute selective",
      How::gpu},
+    {"trireme bench train --model llama3.1-405b --seq 8192 --as-rank 5 --layout 'tp=8 sp pp=16 "
+     "dp=128 zero=1 accumulate=32' --machine h200 --device cuda",
+     How::gpu},
     {"trireme bench gpu --quick", How::gpu},
     {"trireme bench attention --cp 8 --seq 32768 --heads 32 --kv-heads 8 --device cuda "
      "--determinism fast",
@@ -291,6 +294,10 @@ const std::vector<Known> known_commands = {
     {"trireme bench train --model gpt2-10m --micro-batch 8 --seq 256 --roofline", How::here,
      "trireme bench train --model gpt2-10m --micro-batch 1 --seq 32 --roofline --steps 1 --warmup "
      "0 --peak-tflops 1"},
+    {"trireme bench train --model llama-11m --as-rank 3 --layout 'tp=2 pp=2 accumulate=4'",
+     How::here,
+     "trireme bench train --model llama-11m --as-rank 3 --layout 'tp=2 pp=2 accumulate=2' --seq 32 "
+     "--steps 1 --warmup 0 --peak-tflops 1"},
     {"trireme bench train --model llama-11m --dtype bf16 --by-op", How::here,
      "trireme bench train --model llama-11m --dtype bf16 --by-op --micro-batch 1 --seq 32 "
      "--steps 1 --warmup 0 --peak-tflops 1"},

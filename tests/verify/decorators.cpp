@@ -21,7 +21,7 @@ struct WrongSplit {
   std::function<int(int rank)> color, key;
 };
 
-// Supports split() only, which is all that an engine does with the world.
+// Only makes subgroups, which is all that an engine does with the world.
 class WrongAxisWorld final : public comm::Communicator {
  public:
   WrongAxisWorld(std::unique_ptr<Communicator> inner, WrongSplit wrong)
@@ -39,6 +39,13 @@ class WrongAxisWorld final : public comm::Communicator {
       if (wrong_.key) key = wrong_.key(rank());
     }
     return inner_->split(color, key, std::move(options));
+  }
+  // As the default, without the check that would end the program here.
+  std::unique_ptr<Communicator> do_subgroup(std::span<const int> members,
+                                            Options options) override {
+    const auto place = std::ranges::find(members, rank()) - members.begin();
+    return do_split(*std::ranges::min_element(members), static_cast<int>(place),
+                    std::move(options));
   }
   void do_all_gather(Stream&, Tensor, ConstTensor) override { refuse(); }
   void do_exchange(Stream&, Tensor, const std::byte*, int64_t, int64_t,

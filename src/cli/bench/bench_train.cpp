@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // trireme bench train: measures training steps on random tokens.
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "base/text/json.h"
+#include "cli/bench/bench_rank.h"
 #include "cli/bench/bench_report.h"
 #include "cli/bench/op_time_text.h"
 #include "cli/shell/device_options.h"
@@ -96,6 +98,8 @@ int run_bench_train(const Args& args) {
   const spec::ModelSpec model =
       spec::make_model(config::model_from_file(args.text("--model"), model_folders()));
   train::StepBenchOptions options = bench_options(args, model, start);
+  take_rank(args, options);
+  const std::optional<train::LoneRankTime> time = rank_time(args, model, options);
   Progress progress("bench train", "steps", options.steps + options.warmup);
   options.progress = [&progress](int64_t done) { progress.update(done); };
   const train::StepBench result = train::bench_steps(model, options);
@@ -109,7 +113,7 @@ int run_bench_train(const Args& args) {
                          {.given_tflops = args.number("--peak-tflops"),
                           .measures_gemm = args.flag("--gemm-peak"),
                           .has_roofline = args.flag("--roofline")});
-  const base::Json json = train::to_json(model, options, result, peaks);
+  const base::Json json = train::to_json(model, options, result, peaks, time ? &*time : nullptr);
   if (args.wants_json()) {
     fmt::print("{}\n", json.dump());
   } else {
@@ -128,9 +132,17 @@ Verb bench_train_verb() {
           "Timed steps are queued without waiting for the device. --by-op and --roofline time up "
           "to\n"
           "three further steps, which are not replayed from a captured graph.\n\n"
+          "--as-rank R --layout TEXT runs one rank of a larger job alone: its true shapes, "
+          "schedule,\n"
+          "buckets and shards. Messages of other ranks are replaced by copies within the device, "
+          "of the\n"
+          "same size and on the same stream; steps are not captured. Without other options the "
+          "layout has\n"
+          "the defaults of `trireme plan --layout`: bf16 and micro-batches of one sequence.\n\n"
           "Examples:\n"
           "  trireme bench train --model gpt2-10m --micro-batch 8 --seq 256 --steps 6\n"
-          "  trireme bench train --model llama-11m --dtype bf16 --by-op",
+          "  trireme bench train --model llama-11m --dtype bf16 --by-op\n"
+          "  trireme bench train --model llama-11m --as-rank 3 --layout 'tp=2 pp=2 accumulate=4'",
       .options = {{.name = "--model",
                    .help = "Model: a name in configs/models, or a file",
                    .is_required = true},
@@ -213,6 +225,7 @@ Verb bench_train_verb() {
                    .kind = Kind::flag,
                    .help = "Also print FLOPs, bytes, time and bound of each family of kernels"}},
       .run = run_bench_train};
+  for (const Option& option : bench_rank_options()) verb.options.push_back(option);
   for (const Option& option : device_options()) verb.options.push_back(option);
   return verb;
 }

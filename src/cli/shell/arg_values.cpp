@@ -29,6 +29,11 @@ std::string single(const std::vector<std::string>& values, const std::string& na
 bool Args::accepts(const std::string& name) const { return values_.contains(name); }
 bool Args::has(const std::string& name) const { return !values_of(values_, name).empty(); }
 
+bool Args::is_given(const std::string& name) const {
+  TRIREME_CHECK(accepts(name), "the verb has no option '{}'", name);
+  return given_.contains(name);
+}
+
 std::string Args::text(const std::string& name) const {
   const auto& values = values_of(values_, name);
   return values.empty() ? "" : single(values, name);

@@ -86,9 +86,11 @@ struct Parser {
       std::vector<std::string>& found = args.values_[option.name];
       if (option.kind == Kind::flag) {
         found = {flags.at(option.name) ? "1" : "0"};
+        if (flags.at(option.name)) args.given_.insert(option.name);
         continue;
       }
       found = app->get_option(option.name)->results();  // as written; conversion would drop "{}"
+      if (!found.empty()) args.given_.insert(option.name);
       if (!option.choices.empty()) {
         for (std::string& word : found) {
           word = std::string(config::choice_of(word, views_of(option.choices)).value_or(word));

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ class Args {
  public:
   bool accepts(const std::string& name) const;  // the verb has this option
   bool has(const std::string& name) const;      // given, or the option has a fallback
+  bool is_given(const std::string& name) const;
   std::string text(const std::string& name) const;
   int64_t integer(const std::string& name) const;
   int small_integer(const std::string& name) const;  // ConfigError if it does not fit
@@ -44,6 +46,7 @@ class Args {
  private:
   friend struct Parser;
   std::map<std::string, std::vector<std::string>> values_;
+  std::set<std::string> given_;  // names of options that are not at their fallback
   std::vector<std::string> overrides_;
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/groups/context_group.h"
 
+#include <vector>
+
 #include "base/check.h"
 
 namespace trireme::engine {
@@ -16,15 +18,21 @@ ContextGroup::ContextGroup(const spec::Plan& plan, comm::Mesh* mesh, device::Dev
   counted_ = all_->traffic().bytes;  // of an engine before this one
   const spec::ContextSplit split = spec::local_shape_of(plan).context();
   const int place = all_->rank();
+  const auto ranks = [](int first, int count, int stride) {
+    std::vector<int> all;
+    for (int i = 0; i < count; ++i) all.push_back(first + i * stride);
+    return all;
+  };
   comm::Communicator::Options options = all_->options();
   if (split.ulysses > 1) {
     options.name = "ulysses";
-    ulysses_ = all_->split(place / split.ulysses, place, options);
+    ulysses_ =
+        all_->subgroup(ranks(place / split.ulysses * split.ulysses, split.ulysses, 1), options);
     ulysses_->set_wait(device::Wait::cp);
   }
   if (split.groups > 1) {
     options.name = split.is_ring ? "ring" : "keys";
-    groups_ = all_->split(place % split.ulysses, place, options);
+    groups_ = all_->subgroup(ranks(place % split.ulysses, split.groups, split.ulysses), options);
     groups_->set_wait(device::Wait::cp);
     side_ = device.make_stream("cp");
   }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/groups/data_groups.h"
 
+#include <algorithm>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -28,6 +31,19 @@ std::string text_of(const spec::Sizes& sizes) {
   return text;
 }
 
+// Returns the ranks in the ascending order of place_of(sizes, coordinates).
+template <typename PlaceOf>
+std::vector<int> ordered(std::vector<int> ranks, const spec::Sizes& sizes,
+                         const PlaceOf& place_of) {
+  std::vector<std::pair<int, int>> places;
+  for (const int rank : ranks) {
+    places.emplace_back(place_of(sizes, spec::coord_of(sizes, rank)), rank);
+  }
+  std::ranges::sort(places);
+  std::ranges::transform(places, ranks.begin(), &std::pair<int, int>::second);
+  return ranks;
+}
+
 }  // namespace
 
 DataGroups::DataGroups(const spec::Plan& plan, comm::Mesh* mesh, device::Device& device,
@@ -50,7 +66,9 @@ DataGroups::DataGroups(const spec::Plan& plan, comm::Mesh* mesh, device::Device&
   comm::Communicator::Options options = world.options();
   if (spec::closing_ranks(plan.mesh) > 1) {
     options.name = "closing";
-    closing_ = world.split(0, spec::closing_rank(plan.mesh, coord_), options);
+    std::vector<int> all(static_cast<size_t>(world.size()));
+    std::iota(all.begin(), all.end(), 0);
+    closing_ = world.subgroup(ordered(std::move(all), plan.mesh, spec::closing_rank), options);
     closing_->set_wait(Wait::closing);
   }
   if (!spec::sums_with_peers(plan.mesh)) return;
@@ -66,9 +84,12 @@ void DataGroups::make_groups(const spec::Plan& plan, comm::Mesh& mesh, View view
   const spec::MeshView& along = spec::mesh_view(view);
   std::vector<Axis> axes = along.replicate;
   axes.insert(axes.end(), along.shard.begin(), along.shard.end());
-  const std::vector<int> members = comm::members(plan.mesh, world.rank(), axes);
   Groups& groups = of(view);
-  groups.data = world.split(members.front(), spec::reduced_place(plan.mesh, coord_, view), options);
+  groups.data = world.subgroup(ordered(comm::members(plan.mesh, world.rank(), axes), plan.mesh,
+                                       [view](const spec::Sizes& sizes, const spec::Coord& coord) {
+                                         return spec::reduced_place(sizes, coord, view);
+                                       }),
+                               options);
   groups.data->set_wait(Wait::data);
   if (along.replicas(plan.mesh) > 1) {
     groups.copies = &mesh.along(along.replicate, comm::Channel::data);

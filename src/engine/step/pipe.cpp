@@ -72,8 +72,10 @@ void Pipe::connect(const spec::ModelSpec& model, const spec::Plan& plan, comm::M
     // A rank without a channel in this round is alone in its group.
     options.name = is_own ? fmt::format("pp {} {}>{}", spec::name_of(own->kind), own->from, own->to)
                           : "pp none";
-    const int color = is_own ? along[static_cast<size_t>(own->from)] : world.size() + world.rank();
-    auto group = world.split(color, is_own && own->to == rank_ ? 1 : 0, options);
+    const auto at = [&along](int pp_rank) { return along[static_cast<size_t>(pp_rank)]; };
+    const std::vector<int> members =
+        is_own ? std::vector{at(own->from), at(own->to)} : std::vector{world.rank()};
+    auto group = world.subgroup(members, options);
     if (!is_own) continue;
     group->set_wait(device::Wait::pp);
     channels_.push_back({*own, std::move(group), device.make_side_stream(options.name), {}, {}, 0});

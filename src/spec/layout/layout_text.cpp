@@ -190,12 +190,12 @@ bool set_value(std::string_view word, std::string_view key, std::string_view val
 void spread_data(std::string_view text, int64_t ranks, const DataRanks& data, Layout& l) {
   // Each is at most 2^20: the product stays inside its type.
   const int64_t rest = int64_t{l.tp} * l.cp * l.pp;
-  if (data.all == 0 && (ranks < rest || ranks % rest != 0)) {
+  if (ranks > 0 && data.all == 0 && (ranks < rest || ranks % rest != 0)) {
     throw base::ConfigError(
         fmt::format("layout '{}': {} ranks do not divide by tp x cp x pp = {}", text, ranks, rest));
   }
-  const int64_t all = data.all == 0 ? ranks / rest : data.all;
-  if (rest > ranks || ranks % rest != 0 || ranks / rest != all) {
+  const int64_t all = data.all > 0 ? data.all : ranks == 0 ? 1 : ranks / rest;
+  if (ranks > 0 && (rest > ranks || ranks % rest != 0 || ranks / rest != all)) {
     throw base::ConfigError(
         fmt::format("layout '{}': tp x cp x pp x dp = {} x {} x {} x {} is not the {} ranks", text,
                     l.tp, l.cp, l.pp, all, ranks));
@@ -228,8 +228,8 @@ std::string layout_words() {
       all_names<ContextSlices>("|"), schedule::listed_names(""), all_names<Precision>());
 }
 
-Layout layout_from_text(std::string_view text, int64_t ranks) {
-  Layout l;
+Layout layout_from_text(std::string_view text, int64_t ranks, const Layout& others) {
+  Layout l = others;
   DataRanks data;
   size_t at = 0;
   while (at < text.size()) {

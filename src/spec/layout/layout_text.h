@@ -15,7 +15,7 @@ namespace trireme::spec {
 //   ep=N etp=N               ranks that share the experts, and each expert; row-budget=1.5
 //                            overflow=drop capacity=1.25: see Layout
 //   kind=K slices=K          context parallelism: gather, zigzag, ...; ulysses=N in products
-//   dp=N                     all data ranks; default: the rest of `ranks`
+//   dp=N                     all data ranks; default: the rest of `ranks`, or 1 if `ranks` is 0
 //   zero=0..3 shard=N        ZeRO stage; ranks that share a copy, default: all data ranks
 //   sp                       sequence parallel
 //   a schedule's name        interleaved also with its chunks, as interleaved=3
@@ -26,9 +26,10 @@ namespace trireme::spec {
 //   bf16-first=N bf16-last=N blocks at both ends that stay in bf16 under a recipe of fp8, and
 //   bf16-blocks=3+7          these blocks, counted from 0
 //   fast l1                  not deterministic; deterministic
-// and the rarely needed words that layout_words() lists. Fields that no word sets stay open for
-// settle(). Throws ConfigError that names the word.
-Layout layout_from_text(std::string_view text, int64_t ranks);
+// and the rarely needed words that layout_words() lists. Fields that no word sets stay as in
+// `others`, by default open for settle(); of data ranks only the ZeRO stage does. `ranks` 0: as
+// many as the degrees multiply to. Throws ConfigError that names the word.
+Layout layout_from_text(std::string_view text, int64_t ranks, const Layout& others = {});
 
 // Returns the same words. Leaves out fields that settle() would fill in with the same value, and
 // fields at their defaults. A custom schedule is written as "custom", which is not read back.

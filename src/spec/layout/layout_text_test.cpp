@@ -114,6 +114,30 @@ TEST(LayoutText, context_parallelism_has_a_kind_slices_and_a_product) {
   EXPECT_EQ(refused("cp=2 ulysses=0"), "layout: 'ulysses=0': expected a number from 1 to 1048576");
 }
 
+TEST(LayoutText, without_a_number_of_ranks_the_degrees_decide) {
+  EXPECT_EQ(layout_from_text("tp=2 pp=4 dp=3 zero=1", 0), layout_from_text("tp=2 pp=4 zero=1", 24));
+  EXPECT_EQ(layout_from_text("tp=2", 0).ranks(), 2);
+  EXPECT_EQ(layout_from_text("", 0), Layout{});
+  // Degrees whose product exceeds any type are left to the rules.
+  const std::string most = "1048576";
+  const Layout l =
+      layout_from_text("tp=" + most + " cp=" + most + " pp=" + most + " dp=" + most, 0);
+  EXPECT_FALSE(degrees_are_in_range(l));
+}
+
+TEST(LayoutText, fields_that_no_word_sets_are_those_of_another_layout) {
+  Layout others;
+  others.micro_batch = 4;
+  others.precision = Precision::fp32;
+  others.recompute = Recompute::full;
+  Layout expected = others;
+  expected.tp = 2;
+  expected.precision = Precision::bf16;
+  EXPECT_EQ(layout_from_text("tp=2 bf16", 0, others), expected);
+  expected.micro_batch = 1;
+  EXPECT_EQ(layout_from_text("tp=2 bf16 micro=1", 0, others), expected);
+}
+
 TEST(LayoutText, every_schedule_of_the_catalogue_is_a_word) {
   for (const schedule::Named& named : schedule::catalogue()) {
     EXPECT_EQ(layout_from_text(std::string("pp=2 ") + std::string(named.name), 2).schedule,

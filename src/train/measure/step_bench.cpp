@@ -2,15 +2,19 @@
 #include "train/measure/step_bench.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "base/text/json.h"
 #include "device/accelerator.h"
 #include "engine/engine.h"
 #include "obs/clock.h"
+#include "spec/layout/layout_text.h"
 #include "train/measure/random_batches.h"
 #include "train/report/peaks.h"
 #include "train/report/throughput.h"
+#include "train/verify/verify_run.h"
 
 namespace trireme::train {
 namespace {
@@ -35,6 +39,70 @@ void time_steps(engine::Engine& engine, engine::MicrobatchSource& source, int64_
   std::sort(result.seconds.begin(), result.seconds.end());
 }
 
+// Every step sends the same.
+spec::TrafficTable per_step(spec::TrafficTable sent, int64_t steps) {
+  for (const TrafficKind& kind : step_traffic_kinds()) sent.*kind.bytes /= steps;
+  sent.other = 0;
+  return sent;
+}
+
+// Steps after one whose rows exceeded the budget do nothing at their end.
+void check_budget(const engine::StepReport& report, const spec::Layout& layout) {
+  if (report.overflow == 0) return;
+  throw base::ConfigError(fmt::format(
+      "{} pairs of tokens and experts exceeded the row budget of {}: give a larger one, as "
+      "row-budget={} in --layout",
+      report.overflow, layout.row_budget, 2 * layout.row_budget));
+}
+
+base::Json memory_json(const spec::MemoryTable& m) {
+  return {{"params", m.params},   {"grads", m.grads}, {"optim", m.optim},     {"stash", m.stash()},
+          {"scratch", m.scratch}, {"comm", m.comm},   {"staging", m.staging}, {"total", m.total()}};
+}
+
+base::Json lone_json(const StepBenchOptions& options, const StepBench& r,
+                     const LoneRankTime* time) {
+  const LoneRankFacts& lone = *r.lone;
+  base::Json coordinates, stages = base::Json::array(), sent;
+  const auto add_axes = [&](const spec::AxisView& axes) {
+    for (const spec::Axis axis : axes) coordinates[std::string(name_of(axis))] = lone.coord[axis];
+  };
+  add_axes(spec::dense_axes);
+  if (spec::has_expert_axes(r.plan.mesh)) add_axes(spec::expert_axes);
+  for (size_t i = 0; i < lone.stages.size(); ++i) {
+    stages.push_back({{"stage", lone.stages[i]},
+                      {"first_layer", lone.layers[i].first},
+                      {"layers", lone.layers[i].last - lone.layers[i].first}});
+  }
+  for (const TrafficKind& kind : step_traffic_kinds()) {
+    if (lone.sent.*kind.bytes == 0 && r.sent.*kind.bytes == 0) continue;
+    sent[kind.name] = {{"predicted", lone.sent.*kind.bytes}, {"measured", r.sent.*kind.bytes}};
+  }
+  sent["total"] = {{"predicted", lone.sent.total()}, {"measured", r.sent.total()}};
+  base::Json json = {
+      {"rank", *options.as_rank},
+      {"ranks", r.plan.layout.ranks()},
+      {"layout", spec::to_text(r.plan.layout)},
+      {"coordinates", coordinates},
+      {"stages", stages},
+      {"parameters", lone.parameters},
+      {"hardware_flops", lone.hardware_flops},
+      {"transfers", lone_transfers},
+      {"sent_bytes", sent},
+      {"stand_in_bytes", lone.stand_in_bytes},
+      {"skipped_steps", r.skipped},
+      {"memory", {{"predicted", memory_json(lone.memory)}, {"measured", memory_json(r.measured)}}},
+      {"measured_seconds", r.median()},
+      {"predicted", nullptr}};
+  if (time != nullptr) {
+    json["predicted"] = {{"machine", time->machine},
+                         {"compute_seconds", time->compute_seconds},
+                         {"step_seconds", time->step_seconds},
+                         {"band", time->band}};
+  }
+  return json;
+}
+
 }  // namespace
 
 StepBench bench_steps(const spec::ModelSpec& model, const StepBenchOptions& options) {
@@ -47,11 +115,22 @@ StepBench bench_steps(const spec::ModelSpec& model, const StepBenchOptions& opti
   Platform platform = make_platform(options.system);
   result.hardware = platform.hardware;
   result.context_bytes = device::driver_used_bytes(*platform.device);
-  const FitJob job = make_fit_job(model, platform.backend, options.work, options.layout);
+  FitJob job = make_fit_job(model, platform.backend, options.work, options.layout);
   const spec::Plan& plan = job.plan;
+  if (options.as_rank) count_lone_rank(job, *options.as_rank);
   check_fits(job, platform, 1, options.keys);
-  engine::Engine engine(*platform.device, model, plan, platform.backend,
-                        {.capture = options.captures});
+  engine::EngineOptions engine_options{.capture = options.captures};
+  std::unique_ptr<LoneRank> lone;
+  if (options.as_rank) {
+    // Sums in the order of the back end that a run of such ranks has by default.
+    lone = std::make_unique<LoneRank>(*platform.device, model, plan, *options.as_rank,
+                                      !platform.is_gpu());
+    lone->set_options(engine_options);
+    result.has_loss = lone->has_head();
+    result.lone = lone_rank_facts(model, plan, platform.backend, *options.as_rank);
+  }
+  engine::Engine engine(*platform.device, model, plan, platform.backend, engine_options,
+                        lone ? &lone->mesh() : nullptr);
   result.plan = engine.plan();
   RandomBatches source(std::get<spec::HeadSpec>(model.layers.back()).vocab, plan.layout.micro_batch,
                        plan.seq_len);
@@ -61,6 +140,7 @@ StepBench bench_steps(const spec::ModelSpec& model, const StepBenchOptions& opti
     if (step == 0) result.startup_seconds = obs::steady_seconds() - options.start_seconds;
     report(step + 1);
   }
+  const spec::TrafficTable sent_before = engine.traffic();
   const double before = obs::steady_seconds();
   time_steps(engine, source, steps, result);
   if (warmup == 0) {
@@ -68,7 +148,11 @@ StepBench bench_steps(const spec::ModelSpec& model, const StepBenchOptions& opti
   }
   report(steps + warmup);
   result.was_captured = engine.is_captured();
-  result.loss = engine.report().mean_loss;
+  const engine::StepReport last = engine.report();
+  if (result.lone) check_budget(last, plan.layout);
+  result.loss = last.mean_loss;
+  result.skipped = last.skipped;
+  result.sent = per_step(engine.traffic() - sent_before, steps);
   result.measured = engine.measured();
   result.ledger_bytes = platform.device->ledger().live();
   result.driver_used_bytes = device::driver_used_bytes(*platform.device);
@@ -106,9 +190,8 @@ StepBenchPeaks bench_peaks(const StepBench& result, const config::System& system
 }
 
 base::Json to_json(const spec::ModelSpec& model, const StepBenchOptions& options,
-                   const StepBench& r, const StepBenchPeaks& peaks) {
-  const double rate = r.tokens() / r.median();
-  const Utilisation u = utilisation(model, r.plan, rate, peaks.flops.per_second);
+                   const StepBench& r, const StepBenchPeaks& peaks, const LoneRankTime* time) {
+  const double peak = peaks.flops.per_second;
   base::Json out = {
       {"ok", true},
       {"model", model.name},
@@ -127,30 +210,36 @@ base::Json to_json(const spec::ModelSpec& model, const StepBenchOptions& options
       {"accumulate", r.plan.schedule.microbatches},
       {"head_chunk_rows", r.plan.head_chunk_rows},
       {"ffn_rows", r.plan.layout.ffn_rows},
-      {"tokens_per_second", rate},
-      {"tokens_per_second_wall",
-       r.tokens() * static_cast<double>(r.seconds.size()) / r.wall_seconds},
       {"ms_per_step", 1e3 * r.median()},
       {"ms_per_step_fastest", 1e3 * r.seconds.front()},
       {"ms_per_step_slowest", 1e3 * r.seconds.back()},
-      {"mfu", u.mfu},
-      {"hfu", u.hfu},
-      {"peak_tflops", peaks.flops.per_second / 1e12},
+      {"peak_tflops", peak / 1e12},
       {"peak_source", peaks.flops.source},
-      {"mfu_formula", mfu_formula},
-      {"peak_bytes",
-       {{"predicted", r.plan.predicted.memory.front().total()}, {"measured", r.measured.total()}}},
+      {"peak_bytes", {{"predicted", r.predicted().total()}, {"measured", r.measured.total()}}},
       {"ledger_bytes", r.ledger_bytes},
       {"driver_used_bytes", r.driver_used_bytes},
       {"context_bytes", r.context_bytes},
       {"library_bytes", std::max<int64_t>(0, r.driver_used_bytes - r.ledger_bytes)},
       {"startup_seconds", r.startup_seconds},
-      {"loss", r.loss}};
+      {"loss", r.has_loss ? base::Json(r.loss) : base::Json()}};
+  if (peaks.gemm) out["gemm_peak_tflops"] = peaks.gemm->per_second / 1e12;
+  if (peaks.roofline) out["roofline"] = peaks.roofline->json();
+  if (r.lone) {
+    out["hfu"] = r.lone->hardware_flops / r.median() / peak;
+    out["as_rank"] = lone_json(options, r, time);
+    return out;
+  }
+  const double rate = r.tokens() / r.median();
+  const Utilisation u = utilisation(model, r.plan, rate, peak);
+  out["tokens_per_second"] = rate;
+  out["tokens_per_second_wall"] =
+      r.tokens() * static_cast<double>(r.seconds.size()) / r.wall_seconds;
+  out["mfu"] = u.mfu;
+  out["hfu"] = u.hfu;
+  out["mfu_formula"] = mfu_formula;
   if (peaks.gemm) {
-    out["gemm_peak_tflops"] = peaks.gemm->per_second / 1e12;
     out["utilisation_of_gemm_peak"] = utilisation(model, r.plan, rate, peaks.gemm->per_second).mfu;
   }
-  if (peaks.roofline) out["roofline"] = peaks.roofline->json();
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "base/text/json_fwd.h"
 #include "config/config.h"
 #include "spec/plan.h"
+#include "train/measure/one_rank/one_rank.h"
 #include "train/measure/roofline.h"
 #include "train/setup/fit.h"
 
@@ -23,6 +24,7 @@ struct StepBenchOptions {
   int64_t steps = 6, warmup = 2;  // timed steps, and steps before them
   bool captures = true;           // replays steps from a captured graph, on devices that can
   int64_t observed_steps = 0;     // further steps, uncaptured, with a time for each operation
+  std::optional<int> as_rank;     // this rank of a layout of several, without the others
   FitKeys keys;                   // named by the error if the memory does not suffice
   double start_seconds = 0;       // of obs::steady_seconds(); start-up is counted from here
   std::function<void(int64_t done)> progress;  // after steps; may be empty
@@ -36,19 +38,28 @@ struct StepBench {
   double startup_seconds = 0;
   bool was_captured = false;
   double loss = 0;
+  bool has_loss = true;  // the head is on this rank
   spec::Plan plan;
   spec::MemoryTable measured;
   int64_t ledger_bytes = 0, driver_used_bytes = 0, context_bytes = 0;
   std::string hardware;
   std::vector<TimedOp> observed;  // of observed_steps
   int64_t observed_steps = 0;
+  // ---- of a rank without its peers
+  std::optional<LoneRankFacts> lone;
+  spec::TrafficTable sent;  // in a timed step
+  int64_t skipped = 0;      // steps whose update was not applied, of all
 
   double median() const { return seconds[seconds.size() / 2]; }
+  const spec::MemoryTable& predicted() const {
+    return lone ? lone->memory : plan.predicted.memory.front();
+  }
   double tokens() const {
     return static_cast<double>(plan.microbatch_tokens() * plan.schedule.microbatches);
   }
 };
-// REQUIRES: steps >= 1. Throws ConfigError or OutOfMemory before anything is timed.
+// REQUIRES: steps >= 1; with as_rank a layout that check_lone_rank() accepts. Throws ConfigError or
+// OutOfMemory before anything is timed, and ConfigError if rows of experts exceed their budget.
 StepBench bench_steps(const spec::ModelSpec&, const StepBenchOptions&);
 
 struct StepBenchPeaks {
@@ -64,7 +75,8 @@ struct PeakOptions {
 // Measures what no datasheet states, on a device that it makes for this.
 StepBenchPeaks bench_peaks(const StepBench&, const config::System&, const PeakOptions&);
 
+// `time`: predicted for a rank without its peers; null: not predicted.
 base::Json to_json(const spec::ModelSpec&, const StepBenchOptions&, const StepBench&,
-                   const StepBenchPeaks&);
+                   const StepBenchPeaks&, const LoneRankTime* time = nullptr);
 
 }  // namespace trireme::train

@@ -25,8 +25,9 @@ struct OtherMemory {
   int64_t libraries = 0;
   int64_t checkpoints = 0;  // on the host, of all ranks there
   int64_t other_ranks = 0;  // on this host
+  int64_t stand_ins = 0;
 
-  int64_t total() const { return libraries + checkpoints + other_ranks; }
+  int64_t total() const { return libraries + checkpoints + other_ranks + stand_ins; }
 };
 
 std::string table_of(const spec::MemoryTable& m, int64_t available_bytes,
@@ -35,7 +36,7 @@ std::string table_of(const spec::MemoryTable& m, int64_t available_bytes,
     const char* name;
     int64_t bytes;
   };
-  const std::array<Row, 17> rows = {{{"parameters", m.params},
+  const std::array<Row, 18> rows = {{{"parameters", m.params},
                                      {"gradients", m.grads},
                                      {"optimizer", m.optim},
                                      {"stage inputs", m.stash_inputs},
@@ -51,7 +52,8 @@ std::string table_of(const spec::MemoryTable& m, int64_t available_bytes,
                                      {"batch", m.staging},
                                      {"libraries, not yet loaded", other.libraries},
                                      {"checkpoint buffers", other.checkpoints},
-                                     {"other ranks on this host", other.other_ranks}}};
+                                     {"other ranks on this host", other.other_ranks},
+                                     {"stand-ins for messages", other.stand_ins}}};
   const int64_t needed = m.total() + other.total();
   const std::array<obs::Column, 3> columns = {
       {{"memory", obs::Align::left}, {"bytes"}, {"in GiB"}}};
@@ -73,10 +75,10 @@ std::string table_of(const spec::MemoryTable& m, int64_t available_bytes,
 // `available_bytes` are those of one rank.
 std::string advice(const FitJob& job, int64_t available_bytes, int64_t external_bytes,
                    const FitKeys& keys, bool is_gpu = true) {
-  const std::vector<FitOption> fitting =
-      options_within(job, available_bytes - external_bytes, keys);
-  const auto needed = [external_bytes](const FitOption& option) {
-    return gib(option.plan.predicted.largest().total() + external_bytes);
+  const int64_t other_bytes = external_bytes + job.stand_in_bytes;
+  const std::vector<FitOption> fitting = options_within(job, available_bytes - other_bytes, keys);
+  const auto needed = [&job, other_bytes](const FitOption& option) {
+    return gib(job.memory(option.plan).total() + other_bytes);
   };
   if (!fitting.empty()) {
     std::string text = "these changes would fit, the cheapest first:";
@@ -97,9 +99,10 @@ std::string advice(const FitJob& job, int64_t available_bytes, int64_t external_
              is_gpu ? "" : "hosts with ", is_gpu ? "GPU" : "machine");
 }
 
-[[noreturn]] void refuse(const FitJob& job, int64_t available_bytes, const OtherMemory& other,
+[[noreturn]] void refuse(const FitJob& job, int64_t available_bytes, OtherMemory other,
                          const std::string& advice_text) {
-  const spec::MemoryTable& memory = job.plan.predicted.largest();
+  const spec::MemoryTable& memory = job.memory(job.plan);
+  other.stand_ins = job.stand_in_bytes;
   throw base::OutOfMemory(
       fmt::format("model '{}' does not fit in memory: needs {}, available {} (nothing was "
                   "allocated)\n\n{}\n{}",
@@ -108,14 +111,15 @@ std::string advice(const FitJob& job, int64_t available_bytes, int64_t external_
 }
 
 // Returns the memory of all ranks of this host: the sum over the plan's ranks if all are here,
-// otherwise `sharers` times the largest rank.
-int64_t host_bytes(const spec::Plan& plan, int sharers) {
+// otherwise `sharers` times the rank that counts.
+int64_t host_bytes(const FitJob& job, int sharers) {
   using spec::Axis;
+  const spec::Plan& plan = job.plan;
   int64_t ranks = 1;
   for (const Axis axis : {Axis::pp, Axis::dp, Axis::zero, Axis::cp, Axis::tp}) {
     ranks *= plan.mesh[axis];
   }
-  if (sharers != ranks) return sharers * plan.predicted.largest().total();
+  if (sharers != ranks) return sharers * job.memory(plan).total();
   int64_t bytes = 0;
   for (const spec::MemoryTable& stage : plan.predicted.memory) bytes += stage.total();
   return bytes * (ranks / std::ssize(plan.predicted.memory));
@@ -144,8 +148,8 @@ FitJob make_fit_job(const spec::ModelSpec& model, const spec::Backend& backend,
 void check_fits(const FitJob& job, int64_t available_bytes, int64_t external_bytes,
                 const FitKeys& keys) {
   TRIREME_CHECK(external_bytes >= 0, "{} bytes", external_bytes);
-  const spec::MemoryTable& memory = job.plan.predicted.largest();
-  if (memory.total() + external_bytes <= available_bytes) return;
+  const int64_t needed = job.memory(job.plan).total() + job.stand_in_bytes + external_bytes;
+  if (needed <= available_bytes) return;
   refuse(job, available_bytes, {.libraries = external_bytes},
          advice(job, available_bytes, external_bytes, keys));
 }
@@ -154,10 +158,10 @@ void check_fits(const FitJob& job, Platform& platform, int sharers, const FitKey
                 int64_t checkpoint_bytes) {
   if (!platform.is_gpu()) {
     const int64_t host = platform.host_available_bytes;
-    const int64_t ranks = host_bytes(job.plan, sharers);
+    const int64_t ranks = host_bytes(job, sharers);
     const OtherMemory other{.checkpoints = checkpoint_bytes * sharers,
-                            .other_ranks = ranks - job.plan.predicted.largest().total()};
-    if (ranks + other.checkpoints > host) {
+                            .other_ranks = ranks - job.memory(job.plan).total()};
+    if (ranks + other.checkpoints + job.stand_in_bytes > host) {
       refuse(job, host, other, advice(job, host / sharers, checkpoint_bytes, keys, false));
     }
   }

@@ -33,6 +33,16 @@ struct FitJob {
   spec::Workload work;  // its batch follows from the layout
   spec::Layout layout;  // settled
   spec::Plan plan;
+  // ---- a rank that runs without its peers
+  int pp_rank = -1;            // the rank along pp whose memory counts; -1: the largest
+  int64_t stand_in_bytes = 0;  // that the plan does not have (comm::AloneWorld)
+
+  // Returns the predicted memory that counts. REQUIRES: a plan of this job, or of one of its
+  // changes.
+  const spec::MemoryTable& memory(const spec::Plan& of) const {
+    return pp_rank < 0 ? of.predicted.largest()
+                       : of.predicted.memory.at(static_cast<size_t>(pp_rank));
+  }
 };
 // Both references must outlive the job.
 FitJob make_fit_job(const spec::ModelSpec&, const spec::Backend&, const spec::Workload&,
@@ -46,15 +56,15 @@ struct FitOption {
   double relative_cost = 0;  // by which options are ordered
 };
 
-// Returns the minimal changes with which the largest rank needs at most `bytes`, the cheapest
+// Returns the minimal changes with which the rank that counts needs at most `bytes`, the cheapest
 // first: no option contains a smaller one. Times are estimates from FLOPs and bytes of all
 // operations; the global batch stays. Changes that the layout does not allow are left out.
 std::vector<FitOption> options_within(const FitJob&, int64_t bytes, const FitKeys&);
 // Returns all changes together, each as far as it goes: the least memory that the model needs.
 FitOption smallest_option(const FitJob&, const FitKeys&);
 
-// Throws OutOfMemory unless the predicted memory of the largest rank plus `external_bytes`, which
-// libraries will take, is at most `available_bytes`.
+// Throws OutOfMemory unless the predicted memory of the rank that counts, its stand-ins and
+// `external_bytes`, which libraries will take, are at most `available_bytes`.
 void check_fits(const FitJob&, int64_t available_bytes, int64_t external_bytes,
                 const FitKeys& keys = train_fit_keys());
 

@@ -187,7 +187,7 @@ std::vector<FitOption> options_within(const FitJob& job, int64_t bytes, const Fi
       continue;
     }
     std::optional<spec::Plan> next = changed(job, by);
-    if (!next || next->predicted.largest().total() > bytes) continue;
+    if (!next || job.memory(*next).total() > bytes) continue;
     fitting.push_back(by);
     options.push_back(option_of(job, *std::move(next), by, keys));
   }

@@ -216,6 +216,23 @@ TEST(Fit, leaves_out_changes_that_the_layout_does_not_allow) {
   EXPECT_FALSE(options_within(job, total(job) - 1, train_fit_keys()).empty());
 }
 
+TEST(Fit, a_rank_without_peers_needs_its_own_memory_and_that_of_stand_ins) {
+  FitJob job = job_of(4, 4, {.pp = 2});
+  const auto& memory = job.plan.predicted.memory;
+  ASSERT_NE(memory[0].total(), memory[1].total());
+  for (const int pp_rank : {0, 1}) {
+    job.pp_rank = pp_rank;
+    job.stand_in_bytes = 500;
+    const int64_t needed = memory[static_cast<size_t>(pp_rank)].total() + 500 + 1000;
+    EXPECT_EQ(refusal(job, needed, 1000), "");
+    const std::string text = refusal(job, needed - 1, 1000);
+    EXPECT_NE(text.find("stand-ins for messages"), std::string::npos) << text;
+    for (const FitOption& option : options_within(job, needed / 2, train_fit_keys())) {
+      EXPECT_LE(option.plan.predicted.memory[static_cast<size_t>(pp_rank)].total(), needed / 2);
+    }
+  }
+}
+
 TEST(Fit, asks_the_device_for_its_limit) {
   const spec::ModelSpec the_model = fitted_model();
   const spec::Backend backend = spec::cpu_backend();
