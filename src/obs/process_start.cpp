@@ -15,20 +15,23 @@
 namespace trireme::obs {
 
 double process_start_seconds() {
-  const double now = wall_seconds();
   std::ifstream in("/proc/self/stat");
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   // The second field is the name in parentheses, which may contain any character; the start is
   // field 22, in ticks since boot.
   const size_t name_end = text.rfind(')');
+  double ticks = -1;
+  if (name_end != std::string::npos) {
+    std::istringstream fields(text.substr(name_end + 1));
+    std::string skipped;
+    for (int field = 3; field < 22; ++field) fields >> skipped;
+    if (!(fields >> ticks)) ticks = -1;
+  }
   timespec since_boot{};
-  if (name_end == std::string::npos || ::clock_gettime(CLOCK_BOOTTIME, &since_boot) != 0)
-    return now;
-  std::istringstream fields(text.substr(name_end + 1));
-  std::string skipped;
-  for (int field = 3; field < 22; ++field) fields >> skipped;
-  double ticks = 0;
-  if (!(fields >> ticks)) return now;
+  const bool is_known = ticks >= 0 && ::clock_gettime(CLOCK_BOOTTIME, &since_boot) == 0;
+  // Read right after the clock above: a pause between the two makes the start later, never earlier.
+  const double now = wall_seconds();
+  if (!is_known) return now;
   const double boot_seconds =
       static_cast<double>(since_boot.tv_sec) + 1e-9 * static_cast<double>(since_boot.tv_nsec);
   // The system rounds down to a tick; the end of the tick is not before the true start.
