@@ -433,10 +433,10 @@ void measure_errors(Report& report) {
                                          {"tensor split e5m2", tensor, tensor, e5m2, false},
                                          {"row x block", row, ScaleShape::block_128, e4m3, false},
                                          {"row x row", row, row, e4m3, false}};
-  for (const int64_t k : {512, 4096, 16384}) {
+  for (const int64_t k : {512, 768, 4096, 16384}) {
     for (const Scaling& scaling : scalings) {
       Bench bench(1);
-      const int64_t m = 1024, n = 1024;
+      const int64_t m = 1024, n = 768;  // 6 blocks of 128: rows of scales are padded
       const Codes a = coded(bench, scaling.format_of_a, scaling.a, m, k);
       const Codes b = coded(bench, e4m3, scaling.b, n, k);
       const Tensor d = bench.tensor({m, n}, DType::f32);

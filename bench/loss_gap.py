@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far the loss of a recipe of number formats is from that of bf16.
 
-Trains one model once for each recipe from the same weights, on the same samples in the same order, and once more in
-bf16 from another seed of the weights, whose difference is the noise. Prints, for each run, the mean loss of the last
-tenth of its steps, the difference to bf16 in percent, and the noise.
+Trains one model in each recipe and in bf16 from the same weights, on the same samples in the same order, for one or
+more seeds; in bf16 for at least two, whose deviation is the noise. Prints, for each run, the mean loss of the last
+tenth of its steps and the difference to bf16 of the same seed in percent; then, for each recipe, the mean of the
+differences, its standard error if there are several seeds, and the noise. Runs that differ by a rounding somewhere
+soon differ as much as seeds do: a difference below the noise says nothing, in either direction.
 
 Without --data a corpus is made of text files below --folder (sources and documents of this machine) and becomes the
 data set, by --tokenizer or by one of --vocab tokens that is trained on it. --jobs 2 trains two runs at once: what one
@@ -112,6 +114,7 @@ def main():
     parser.add_argument("--data", help="a data set; default: one is made of --folder")
     parser.add_argument("--tokenizer", help="folder of the tokenizer of --folder's texts; default: one is trained")
     parser.add_argument("--vocab", type=int, default=50257, help="of the tokenizer that is trained")
+    parser.add_argument("--seeds", type=int, default=1, help="seeds with which every recipe is trained")
     parser.add_argument("--jobs", type=int, default=1, help="runs at once")
     parser.add_argument("--folder", nargs="+", default=["/usr/lib/python3", "/usr/share/doc"])
     parser.add_argument("--corpus-bytes", type=int, default=600_000_000)
@@ -127,15 +130,23 @@ def main():
         mean = statistics.fmean(values[-max(1, len(values) // 10):])
         return {"recipe": recipe, "seed": seed, "steps": len(values), "first": values[0], "tail": mean}
 
-    runs = [("bf16", 1), ("bf16", 2)] + [(recipe, 1) for recipe in filter(None, options.recipes.split(","))]
+    recipes = list(filter(None, options.recipes.split(",")))
+    runs = [("bf16", seed) for seed in range(1, max(2, options.seeds) + 1)]
+    runs += [(recipe, seed) for seed in range(1, options.seeds + 1) for recipe in recipes]
+    tails = {}
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        results = pool.map(tail, runs)
-        base, other = next(results), next(results)
-        noise = round(100 * abs(other["tail"] / base["tail"] - 1), 4)
-        print(json.dumps(base), json.dumps({**other, "noise_percent": noise}), sep="\n", flush=True)
-        for run in results:
-            gap = round(100 * (run["tail"] / base["tail"] - 1), 4)
-            print(json.dumps({**run, "gap_percent": gap, "noise_percent": noise}), flush=True)
+        for run, result in zip(runs, pool.map(tail, runs)):
+            tails[run] = result["tail"]
+            gap = 100 * (result["tail"] / tails["bf16", run[1]] - 1)
+            print(json.dumps({**result, "gap_percent": round(gap, 4)}), flush=True)
+    base = [value for (recipe, _), value in tails.items() if recipe == "bf16"]
+    noise = 100 * statistics.stdev(base) / statistics.fmean(base)
+    for recipe in recipes:
+        gaps = [100 * (tails[recipe, seed] / tails["bf16", seed] - 1) for seed in range(1, options.seeds + 1)]
+        summary = {"recipe": recipe, "seeds": options.seeds, "mean_gap_percent": round(statistics.fmean(gaps), 4)}
+        if options.seeds > 1:
+            summary["standard_error_percent"] = round(statistics.stdev(gaps) / options.seeds ** 0.5, 4)
+        print(json.dumps({**summary, "noise_percent": round(noise, 4)}), flush=True)
 
 
 if __name__ == "__main__":

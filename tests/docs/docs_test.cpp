@@ -52,6 +52,13 @@ const std::vector<Known> known_commands = {
     {"scripts/test_gpu.sh --build-only", How::script},
     {"scripts/test_gpu.sh --memcheck --hf deps", How::script},
     {"scripts/compare_gpu.sh llama-1b:8 gpt2-124m:64", How::script},
+    {"bench/loss_gap.py --program build/gpu/trireme --model gpt2-124m --tokens 100.4e6 "
+     "--micro-batch 64 --seq 1024 --recipes fp8-tensor,fp8-block,fp16 --vocab 32000 --jobs 2 --set "
+     "system.determinism=fast --folder /usr/lib/python3 /usr/include /usr/share",
+     How::script},
+    {"tests/drift/run.py --program build/release/trireme --data runs/kjv-data/kjv --seeds 20 "
+     "--fallback",
+     How::script},
 
     {"trireme train configs/kjv.toml --device cuda --training.dtype=bf16", How::gpu},
     {"trireme train configs/kjv.toml --device cuda --trace-steps 3:5", How::gpu},

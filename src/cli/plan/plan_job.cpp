@@ -104,9 +104,7 @@ void take_run(const Args& args, PlanQuestion& q) {
 // A recipe of the layout in question is searched beside bf16.
 void take_recipe(const Args& args, PlanQuestion& q) {
   if (args.has("--precision") || !q.asked || !q.stack.is_engine()) return;
-  spec::Precision own = q.asked->precision;
-  // The engine's nearest recipe to that of another program.
-  if (own == spec::Precision::fp8_delayed && q.own_stack) own = spec::Precision::fp8;
+  const spec::Precision own = q.asked->precision;
   if (own == spec::Precision::fp16) q.space.precision = {own};
   if (spec::is_fp8(own)) q.space.precision = {spec::Precision::bf16, own};
 }
