@@ -89,6 +89,7 @@ def losses(options, data, recipe, seed):
         "training.local_batch_size": options.micro_batch, "training.seq_len": options.seq,
         "precision.recipe": recipe, "debug.seed": seed, "checkpoint.enable": "false", "validation.enable": "false",
         "optimizer.lr": options.lr, "lr_scheduler.warmup_steps": max(1, steps // 10),
+        "lr_scheduler.min_lr_factor": 0,
         "metrics.log_freq": max(1, steps // 10)}
     settings.update(word.split("=", 1) for word in options.set)
     call([options.program, "train", "--model", options.model, "--overwrite"] +

@@ -5,7 +5,9 @@
 //
 // With a = the largest magnitude of the values that share a scale and M the format's largest value:
 //   up = M / a, the fp32 quotient rounded to nearest; 1 if a is 0 or not finite; the largest finite
-//   fp32 if the quotient is infinite;
+//   fp32 if the quotient is infinite. With row_128 it is rounded down to a power of two: a value
+//   that is not flushed then has the same mantissa by rows and by columns, and the gradient of a
+//   weight is that of the values that the forward multiplied;
 //   code = format(value * up), the fp32 product rounded to nearest, then saturated and rounded;
 //   a NaN has the code 0x7f, whatever its sign;
 //   scale = 1 / up, the fp32 quotient rounded to nearest.

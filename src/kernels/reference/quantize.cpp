@@ -30,11 +30,12 @@ struct Scale {
   float up = 1, scale = 1;
 };
 
-Scale scale_of(float amax, DType format) {
+Scale scale_of(float amax, DType format, ScaleShape shape) {
   const float largest = format == DType::f8e4m3 ? base::E4m3::largest() : base::E5m2::largest();
   Scale s;
   if (amax != 0 && std::isfinite(amax)) s.up = largest / amax;
   if (std::isinf(s.up)) s.up = std::numeric_limits<float>::max();
+  if (shape == ScaleShape::row_128) s.up = std::ldexp(1.0F, std::ilogb(s.up));
   s.scale = 1.0F / s.up;
   return s;
 }
@@ -89,7 +90,7 @@ void quantize_rows(const Job& job) {
     if (job.counts != nullptr) count(*job.counts, value, code, s.scale);
   };
   if (job.shape == ScaleShape::tensor) {
-    const Scale s = scale_of(job.amax, format);
+    const Scale s = scale_of(job.amax, format, job.shape);
     floats(job.scale)[0] = s.scale;
     for (int64_t r = 0; r < job.rows; ++r) {
       for (int64_t c = 0; c < job.cols; ++c) put(r, c, s);
@@ -101,7 +102,7 @@ void quantize_rows(const Job& job) {
       const int64_t end = std::min(job.cols, begin + scale_block);
       float amax = 0;
       for (int64_t c = begin; c < end; ++c) raise(amax, job.value(r, c));
-      const Scale s = scale_of(amax, format);
+      const Scale s = scale_of(amax, format, job.shape);
       floats(job.scale)[begin / scale_block * job.scale.row_stride + r] = s.scale;
       for (int64_t c = begin; c < end; ++c) put(r, c, s);
     }
@@ -172,12 +173,13 @@ void weight_quantize(Stream& stream, const WeightQuantizeArgs& args) {
     QuantizeCounts* counts = args.measures ? counts_of(args.counts) : nullptr;
     for (int64_t i = 0; i < args.amax.elements(); ++i) {
       const float amax = floats(args.amax)[i];
-      floats(args.scale)[i] = scale_of(amax, format).scale;
+      floats(args.scale)[i] = scale_of(amax, format, args.shape).scale;
       if (args.counts) raise(counts_of(args.counts)->amax_bits, magnitude_bits(amax));
     }
     for (int64_t i = 0; i < args.weights.elements(); ++i) {
       const float value = floats(args.weights)[i];
-      const Scale s = scale_of(floats(args.amax)[scale_index(args, args.first + i)], format);
+      const float amax = floats(args.amax)[scale_index(args, args.first + i)];
+      const Scale s = scale_of(amax, format, args.shape);
       const Code code = code_of(value, s.up, format);
       reinterpret_cast<uint8_t*>(args.codes.data)[i] = code.bits;
       if (counts != nullptr) count(*counts, value, code, s.scale);

@@ -50,6 +50,14 @@ Scale scale_of(uint32_t amax_bits) {
   return s;
 }
 
+// The same of ScaleShape::row_128: a power of two.
+template <typename Float8>
+Scale scale_of_row(uint32_t amax_bits) {
+  const auto bits = std::bit_cast<uint32_t>(scale_of<Float8>(amax_bits).up);
+  const auto up = std::bit_cast<float>(bits & 0x7f800000U);
+  return {up, 1.0F / up};
+}
+
 // codes[i] = the code of values[i], with the factor up[i].
 template <typename Float8>
 void encode(const float* values, const float* up, int64_t count, uint8_t* codes) {

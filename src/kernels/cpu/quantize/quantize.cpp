@@ -79,7 +79,7 @@ class TileTask {
   void scales_by_rows() {
     TileScales scales;
     for (int64_t r = 0; r < tile_.rows; ++r) {
-      const Scale s = scale_of<Float8>(amax_bits(tile_.row[r], tile_.cols));
+      const Scale s = scale_of_row<Float8>(amax_bits(tile_.row[r], tile_.cols));
       floats_at(args_.rows_scale, tile_.c0 / side)[tile_.r0 + r] = s.scale;
       scales.set_all(s);
       convert(r, scales, row_codes(r), counts_);
@@ -98,7 +98,7 @@ class TileTask {
     TileScales scales;
     float* stored = floats_at(args_.columns_scale, tile_.r0 / side) + tile_.c0;
     for (int64_t c = 0; c < tile_.cols; ++c) {
-      scales.set(c, scale_of<Float8>(largest[c]));
+      scales.set(c, scale_of_row<Float8>(largest[c]));
       stored[c] = scales.scale[c];
     }
     QuantizeCounts* counts = args_.rows ? nullptr : counts_;

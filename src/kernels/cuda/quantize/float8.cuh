@@ -59,6 +59,11 @@ __device__ inline float up_of(uint32_t amax_bits) {
   const float up = __fdiv_rn(Format::largest, __uint_as_float(amax_bits));
   return fminf(up, 0x1.fffffep127F);
 }
+// The same of ScaleShape::row_128: a power of two.
+template <typename Format>
+__device__ inline float row_up_of(uint32_t amax_bits) {
+  return __uint_as_float(__float_as_uint(up_of<Format>(amax_bits)) & 0x7f800000U);
+}
 // The factor of their codes.
 __device__ inline float scale_of(float up) { return __frcp_rn(up); }
 

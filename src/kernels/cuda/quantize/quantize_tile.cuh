@@ -103,7 +103,7 @@ __device__ float row_factor(const QuantizeParams& p, const TileAt& tile, const T
     }
     if (lane % part_side == i) mine = largest;
   }
-  const float up = up_of<Format>(mine);
+  const float up = row_up_of<Format>(mine);
   const int64_t row = tile.row + place.first_row() + lane % part_side;
   if (lane % 16 < part_side && row < tile.rows) {
     p.rows_scale[tile.col / tile_side * p.rows_scale_stride + row] = scale_of(up);
@@ -144,7 +144,7 @@ __device__ void find_column_factors(const QuantizeParams& p, const TileAt& tile,
     for (int w = 0; w < tile_threads / warp_size; ++w) {
       largest = max(largest, scales.maxima[w][threadIdx.x]);
     }
-    const float up = up_of<Format>(largest);
+    const float up = row_up_of<Format>(largest);
     scales.columns[threadIdx.x] = up;
     const int64_t c = tile.col + threadIdx.x;
     if (c < p.cols) {

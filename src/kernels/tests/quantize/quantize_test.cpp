@@ -276,6 +276,57 @@ TEST(QuantizeTest, values_return_within_half_a_step) {
   }
 }
 
+// By rows and by columns a value that is far from being flushed is the same number, though the
+// largest magnitudes differ.
+TEST(QuantizeTest, rows_and_columns_of_128_round_to_the_same_numbers) {
+  constexpr int64_t rows = 256, cols = 384;
+  for (const DType format : {DType::f8e4m3, DType::f8e5m2}) {
+    for_each_machine([&](Machine& machine) {
+      Operands operands(1, machine);
+      const Tensor x =
+          operands.input({rows, cols}, {.dtype = DType::bf16}, [](int64_t r, int64_t c) {
+            const int64_t mixed = (r * 7919 + c * 104729) % 1009;
+            const double size = std::exp2(static_cast<double>(r % 5 + c % 4) - 4);
+            return (mixed % 2 == 0 ? 1 : -1) * size * (1 + static_cast<double>(mixed) / 1009);
+          });
+      const Tensor by_rows = operands.result({rows, cols}, {.dtype = format});
+      const Tensor by_columns = operands.result({cols, rows}, {.dtype = format});
+      const Tensor rows_scale =
+          operands.result(spec::scale_spec(ScaleShape::row_128, rows, cols).shape);
+      const Tensor columns_scale =
+          operands.result(spec::scale_spec(ScaleShape::row_128, cols, rows).shape);
+      ops::quantize(*machine.stream, {.x = x,
+                                      .rows = by_rows,
+                                      .columns = by_columns,
+                                      .rows_scale = rows_scale,
+                                      .columns_scale = columns_scale,
+                                      .shape = ScaleShape::row_128});
+      machine.stream->synchronize();
+      const std::vector<double> row_scales = values_of(rows_scale);
+      const std::vector<double> column_scales = values_of(columns_scale);
+      const auto value = [&](const Tensor& codes, int64_t at) {
+        const auto bits = static_cast<uint8_t>(codes.data[at]);
+        base::E4m3 e4m3;
+        base::E5m2 e5m2;
+        e4m3.bits = e5m2.bits = bits;
+        return static_cast<double>(format == DType::f8e4m3 ? static_cast<float>(e4m3)
+                                                           : static_cast<float>(e5m2));
+      };
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t c = 0; c < cols; ++c) {
+          const double of_row = row_scales[static_cast<size_t>(c / 128 * rows_scale.cols() + r)];
+          const double of_column =
+              column_scales[static_cast<size_t>(r / 128 * columns_scale.cols() + c)];
+          ASSERT_EQ(value(by_rows, r * cols + c) * of_row,
+                    value(by_columns, c * rows + r) * of_column)
+              << r << ", " << c;
+          ASSERT_EQ(std::exp2(std::floor(std::log2(of_row))), of_row);
+        }
+      }
+    });
+  }
+}
+
 // ---- transpose
 
 std::vector<Case> transposes() {
