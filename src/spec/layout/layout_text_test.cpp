@@ -119,9 +119,9 @@ TEST(LayoutText, without_a_number_of_ranks_the_degrees_decide) {
   EXPECT_EQ(layout_from_text("tp=2", 0).ranks(), 2);
   EXPECT_EQ(layout_from_text("", 0), Layout{});
   // Degrees whose product exceeds any type are left to the rules.
-  const std::string most = "1048576";
-  const Layout l =
-      layout_from_text("tp=" + most + " cp=" + most + " pp=" + most + " dp=" + most, 0);
+  const std::string max_degree = "1048576";
+  const Layout l = layout_from_text(
+      "tp=" + max_degree + " cp=" + max_degree + " pp=" + max_degree + " dp=" + max_degree, 0);
   EXPECT_FALSE(degrees_are_in_range(l));
 }
 
