@@ -12,7 +12,7 @@ Without --data a corpus is made of text files below --folder (sources and docume
 data set, by --tokenizer or by one of --vocab tokens that is trained on it. --jobs 2 trains two runs at once: what one
 leaves idle on the GPU the other uses. Speeds are not comparable then, losses are.
 
-  bench/loss_gap.py --program build/gpu/trireme --model gpt2-124m --tokens 100e6 --micro-batch 64 --seq 1024 \\
+  bench/loss_gap.py --program build/gpu/trireme --model gpt2-124m --tokens 100e6 --micro-batch 16 --seq 1024 \\
     --recipes fp8-tensor,fp8-block,fp16 --folder /usr/lib/python3 --work /tmp/loss
 """
 import argparse
@@ -92,6 +92,7 @@ def losses(options, data, recipe, seed):
         "lr_scheduler.min_lr_factor": 0,
         "metrics.log_freq": max(1, steps // 10)}
     settings.update(word.split("=", 1) for word in options.set)
+    print(f"{recipe}, seed {seed}: {steps} steps ...", file=sys.stderr, flush=True)
     call([options.program, "train", "--model", options.model, "--overwrite"] +
          [f"--{key}={value}" for key, value in settings.items()])
     found = {}
@@ -122,6 +123,10 @@ def main():
     parser.add_argument("--work", default="/tmp/loss_gap")
     parser.add_argument("--set", nargs="*", default=[], help="further settings, as optimizer.beta2=0.98")
     options = parser.parse_args()
+    if options.seeds < 1 or options.jobs < 1:
+        parser.error(f"--seeds {options.seeds} --jobs {options.jobs}: both must be at least 1")
+    if not os.access(options.program, os.X_OK):
+        parser.error(f"--program {options.program}: no such program; build it, or name another")
     os.makedirs(options.work, exist_ok=True)
     data = data_set(options)
 

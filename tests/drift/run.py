@@ -131,6 +131,7 @@ def run_seed(args, folder, seed):
 
 
 def run_seeds(args, folder):
+    print(f"{BASE_STEPS} steps before the drifts ...", file=sys.stderr, flush=True)
     losses, events = train(args, folder, BASE, BASE_STEPS, {"checkpoint.enable": "true", "checkpoint.interval": BASE_STEPS})
     alarms = [event["text"] for event in events]
     print(f"{BASE_STEPS} steps before: loss {losses[BASE_STEPS]:.3f}, alarms: {alarms}")
@@ -153,6 +154,7 @@ def run_healthy(args, folder):
     kinds = [{}, {"lr_scheduler.decay_ratio": 0.8, "optimizer.lr": 4e-3}, {"training.local_batch_size": 1},
              {"optimizer.lr": 8e-3, "lr_scheduler.warmup_steps": 200}, {"optimizer.lr": 5e-4, "training.max_norm": 1}]
     alarms, steps = 0, args.healthy // len(kinds)
+    print(f"{len(kinds)} runs of {steps} steps ...", file=sys.stderr, flush=True)
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         runs = pool.map(lambda run: train(args, folder, f"healthy-{run[0]}", steps,
                                           {"training.local_batch_size": 8, "debug.seed": 100 + run[0], **run[1]}),
@@ -177,6 +179,8 @@ def main():
     parser.add_argument("--healthy", type=int, default=0, help="train so many steps without a drift instead")
     parser.add_argument("--keep", help="keep the runs in this folder")
     args = parser.parse_args()
+    if args.seeds < 1 or args.jobs < 1:
+        parser.error(f"--seeds {args.seeds} --jobs {args.jobs}: both must be at least 1")
     with tempfile.TemporaryDirectory() as scratch:
         folder = args.keep or scratch
         os.makedirs(folder, exist_ok=True)
