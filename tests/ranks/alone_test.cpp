@@ -14,7 +14,7 @@
 #include "kernels/ops.h"
 #include "spec/layout/layout_text.h"
 #include "tests/ranks/ranks_rig.h"
-#include "train/measure/one_rank/one_rank.h"
+#include "train/measure/lone_rank/lone_rank.h"
 #include "train/measure/random_batches.h"
 
 namespace trireme::tests {

@@ -7,7 +7,7 @@
 
 #include "cli/shell/args.h"
 #include "spec/model.h"
-#include "train/measure/one_rank/one_rank.h"
+#include "train/measure/lone_rank/lone_rank.h"
 #include "train/measure/step_bench.h"
 
 namespace trireme::cli {

@@ -11,7 +11,7 @@
 #include "base/text/json_fwd.h"
 #include "config/config.h"
 #include "spec/plan.h"
-#include "train/measure/one_rank/one_rank.h"
+#include "train/measure/lone_rank/lone_rank.h"
 #include "train/measure/roofline.h"
 #include "train/setup/fit.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/measure/one_rank/one_rank.h"
+#include "train/measure/lone_rank/lone_rank.h"
 
 #include <fmt/format.h>
 
