@@ -48,36 +48,83 @@ struct Records {
   }
 };
 
-// The body of merge_sums.
+// The body of merge_sums: adds the sums of all ranks, one after the other.
+class MergedSums {
+ public:
+  constexpr MergedSums(int64_t copies, int64_t slices) : copies_(copies), slices_(slices) {}
+
+  // Adds the next rank. REQUIRES: its squares are normalised.
+  constexpr void add(const StepSums& part) {
+    if (copy_ == 0) is_counted_ = false;
+    if (copy_ == 0 && slice_ == 0) {
+      samples_ = part.samples;
+      sums_.samples += part.samples;
+    }
+    // Of the copies the first that has tokens counts (Records::counted).
+    if (!is_counted_ && (part.tokens != 0 || copy_ + 1 == copies_)) {
+      sums_.loss += part.loss;
+      sums_.tokens += part.tokens;
+      is_counted_ = true;
+    }
+    add_normalised(sums_.squares, part.squares);
+    sums_.overflow += part.overflow;
+    sums_.unlike += part.unlike + (part.samples != samples_ ? 1 : 0);
+    if (++copy_ < copies_) return;
+    copy_ = 0;
+    if (++slice_ == slices_) slice_ = 0;
+  }
+  constexpr const StepSums& sums() const { return sums_; }
+
+ private:
+  int64_t copies_, slices_;
+  int64_t copy_ = 0, slice_ = 0;  // of the next rank
+  bool is_counted_ = false;       // one of the copies so far
+  uint64_t samples_ = 0;          // of the first rank of the data rank
+  StepSums sums_ = {};
+};
+
 template <int = 0>
 constexpr StepSums merged(const Records& parts) {
-  StepSums sums = {};
-  for (int64_t first = 0; first < parts.count; first += parts.copies) {
-    const int64_t counted = parts.counted(first);
-    sums.loss += parts.sums(counted).loss;
-    sums.tokens += parts.sums(counted).tokens;
-    const int64_t sample = first - first % (parts.copies * parts.slices);
-    if (first == sample) sums.samples += parts.sums(first).samples;
-    for (int64_t i = first; i < first + parts.copies; ++i) {
-      const StepSums& part = parts.sums(i);
-      add_part(sums.squares, part.squares);
-      sums.overflow += part.overflow;
-      sums.unlike += part.unlike + (part.samples != parts.sums(sample).samples ? 1 : 0);
-    }
+  MergedSums all(parts.copies, parts.slices);
+  for (int64_t rank = 0; rank < parts.count; ++rank) {
+    StepSums part = parts.sums(rank);
+    normalise(part.squares);
+    all.add(part);
   }
-  return sums;
+  return all.sums();
 }
 
 // ---- merge_records, item by item
+
+// The sum over ranks, in their order, of the double at byte `offset` of a record. Values are read
+// many at a time: a GPU would otherwise wait for each.
+template <int = 0>
+constexpr double sum_of_ranks(const Records& parts, int64_t offset) {
+  constexpr int64_t at_a_time = 16;
+  const std::byte* first = parts.first + offset;
+  double sum = 0;
+  int64_t rank = 0;
+  for (; rank + at_a_time <= parts.count; rank += at_a_time) {
+    double values[at_a_time] = {};
+    for (int64_t i = 0; i < at_a_time; ++i) {
+      values[i] = *reinterpret_cast<const double*>(first + (rank + i) * parts.bytes);
+    }
+    for (int64_t i = 0; i < at_a_time; ++i) sum += values[i];
+  }
+  for (; rank < parts.count; ++rank) {
+    sum += *reinterpret_cast<const double*>(first + rank * parts.bytes);
+  }
+  return sum;
+}
+
 template <int = 0>
 constexpr StepCounts merged_counts(const Records& parts) {
   StepCounts counts = {};
-  for (int64_t rank = 0; rank < parts.count; ++rank) {
-    const StepCounts& part = parts.counts(rank);
-    counts.update_squares += part.update_squares;
-    if (rank % (parts.copies * parts.slices) != 0) continue;
-    counts.masked += part.masked;
-    counts.padding += part.padding;
+  counts.update_squares = sum_of_ranks(
+      parts, static_cast<int64_t>(sizeof(StepSums) + offsetof(StepCounts, update_squares)));
+  for (int64_t rank = 0; rank < parts.count; rank += parts.copies * parts.slices) {
+    counts.masked += parts.counts(rank).masked;
+    counts.padding += parts.counts(rank).padding;
   }
   return counts;
 }
@@ -96,9 +143,8 @@ constexpr DataLoss merged_loss(const Records& parts, int64_t data_rank) {
 
 template <int = 0>
 constexpr double merged_squares(const Records& parts, int64_t layer) {
-  double sum = 0;
-  for (int64_t rank = 0; rank < parts.count; ++rank) sum += parts.squares(rank, layer);
-  return sum;
+  return sum_of_ranks(parts,
+                      spec::step_record_bytes(0) + layer * static_cast<int64_t>(sizeof(double)));
 }
 
 // ---- where the totals are (spec::step_totals_bytes)

@@ -52,7 +52,8 @@ constexpr WideParts wide_parts(double block_sum) {
 }
 
 // Adds one block sum. A limb holds 2^31 of them before it must be normalised, that is 2^38
-// elements of one rank; sums of several ranks are added by add_part().
+// elements of one rank; sums of several ranks are added by
+// add_normalised().
 constexpr void add_block_sum(WideSum& sum, double block_sum) {
   const WideParts parts = wide_parts(block_sum);
   for (int i = 0; i < 3; ++i) {
@@ -69,12 +70,11 @@ constexpr void normalise(WideSum& sum) {
   }
 }
 
-// Adds `part`, any sum of up to 2^31 block sums, to `sum`, which has only been added to by this
-// function. The part is normalised first: limbs in carry-save form are up to 2^63, so that two of
-// them would overflow, while 2^31 normalised ones cannot. The highest limb keeps the carries; a
-// total that it cannot hold, at least 2^158, counts as not finite.
-constexpr void add_part(WideSum& sum, WideSum part) {
-  normalise(part);
+// Adds `part`, a normalised sum of up to 2^31 block sums, to `sum`, which has only been added to by
+// this function. Limbs in carry-save form are up to 2^63, so that two of them would overflow, while
+// 2^31 normalised ones cannot. The highest limb keeps the carries; a total that it cannot hold, at
+// least 2^158, counts as not finite.
+constexpr void add_normalised(WideSum& sum, const WideSum& part) {
   constexpr int last = WideSum::limbs - 1;
   const bool is_held = part.limb[last] <= std::numeric_limits<int64_t>::max() / 2 - sum.limb[last];
   for (int i = 0; i < last; ++i) sum.limb[i] += part.limb[i];

@@ -149,6 +149,7 @@ TEST(NormTest, cuda_backward_agrees_with_the_reference) {
     expect_cuda_agrees(cases(row, {70}, {24, 768, 1024, 1536, 1600, 4098}));
     expect_cuda_agrees(cases(row, {37}, {3072, 6144}));
     expect_cuda_agrees(cases(row, {3}, {16384, 12288}));
+    expect_cuda_agrees(cases(row, {70}, {20480}));
     expect_cuda_agrees(cases(row, {1100}, {48}));
   }
 }

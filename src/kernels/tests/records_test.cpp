@@ -59,8 +59,8 @@ Tensor bytes_of(Operands& operands, int64_t bytes) {
 
 std::vector<Case> merge_cases() {
   std::vector<Case> list;
-  const std::vector<std::vector<int64_t>> shapes = {{1, 1, 1}, {2, 1, 1}, {7, 1, 1},  {2, 3, 1},
-                                                    {3, 1, 2}, {2, 2, 2}, {300, 1, 1}};
+  const std::vector<std::vector<int64_t>> shapes = {{1, 1, 1}, {2, 1, 1}, {7, 1, 1},   {2, 3, 1},
+                                                    {3, 1, 2}, {2, 2, 2}, {300, 1, 1}, {9, 16, 2}};
   for (const auto& shape : shapes) {
     const int64_t data_ranks = shape[0], copies = shape[1], slices = shape[2];
     list.push_back({fmt::format("{} data ranks, {} copies, {} slices", data_ranks, copies, slices),

@@ -7,58 +7,19 @@
 #include <algorithm>
 
 #include "kernels/cuda/norm/norm_backward_fast.cuh"
+#include "kernels/cuda/norm/norm_backward_general.cuh"
 #include "kernels/cuda/norm/norm_partials.cuh"
 
 namespace trireme::kernels::cuda {
 namespace {
 
-constexpr int general_backward_threads = 256;
-constexpr int general_rows = static_cast<int>(spec::norm_rows_per_partial);  // of a block
-
-// Any types, strides and widths. A block processes general_rows rows, one at a time; a thread sums
-// its columns in `partials`.
-template <NormKind kind>
-__global__ void __launch_bounds__(general_backward_threads) norm_backward_general(NormBackward a) {
-  __shared__ SharedSums<2> shared;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * general_rows;
-  const int64_t rows = a.T - first < general_rows ? a.T - first : general_rows;
-  float* partial = a.partials + blockIdx.x * a.partials_stride;
-  float* dresidual = partial + dresidual_place<kind> * a.D;
-  Largest<float> largest;
-  for (int64_t c = threadIdx.x; c < a.D; c += blockDim.x) {
-    partial[c] = 0;
-    if (a.has_dbias) partial[a.D + c] = 0;
-    if (a.has_dresidual_sum) dresidual[c] = 0;
-  }
-  for (int i = 0; i < rows; ++i) {
-    const int64_t t = first + i;
-    const auto [mean, r] = stats_at<kind>(a.stats + t * a.stats_stride);
-    Sums<2> sums = {};
-    for (int64_t c = threadIdx.x; c < a.D; c += blockDim.x) {
-      const float dy = a.dy.get(t, c), xhat = norm_xhat<kind>(a.x.get(t, c), mean, r);
-      const float g = dy * a.weight.get(0, c);
-      partial[c] += dy * xhat;
-      if (a.has_dbias) partial[a.D + c] += dy;
-      sums.at[0] += g * xhat;
-      if constexpr (kind == NormKind::layer) sums.at[1] += g;
-    }
-    const Sums<2> totals = sums_over_block(sums, shared, i % 2);
-    const float g_xhat_mean = totals.at[0] * a.inverse_D, g_mean = totals.at[1] * a.inverse_D;
-    for (int64_t c = threadIdx.x; c < a.D; c += blockDim.x) {
-      const float weight = a.weight.get(0, c), g = a.dy.get(t, c) * weight;
-      const float xhat = norm_xhat<kind>(a.x.get(t, c), mean, r);
-      const float residual = a.dresidual.data != nullptr ? a.dresidual.get(t, c) : 0.0F;
-      if (a.has_dresidual_sum) dresidual[c] += residual;
-      a.dx.set(t, c, r * (g - g_mean - xhat * g_xhat_mean) + residual);
-      if (a.amax != nullptr) largest.add(a.dx.get(t, c));
-      if (a.y.data != nullptr) {
-        const float bias = a.bias.data != nullptr ? a.bias.get(0, c) : 0.0F;
-        a.y.set(t, c, norm_y<kind>(xhat, weight, bias));
-      }
-    }
-  }
-  __shared__ uint32_t maxima[general_backward_threads / warp_size];
-  if (a.amax != nullptr) raise_by_block(a.amax, largest.bits(), maxima);
+// Do all operands consist of vectors of x's type?
+bool has_vectors(const NormBackwardArgs& args) {
+  const base::DType dtype = args.x.dtype;
+  return is_fast_matrix(args.dy, dtype) && is_fast_matrix(args.x, dtype) &&
+         is_fast_matrix(args.dresidual, dtype) && is_fast_matrix(args.dx, dtype) &&
+         is_fast_matrix(args.y, dtype) && is_fast_vector(args.weight, dtype) &&
+         is_fast_vector(args.bias, dtype) && is_vectorisable(args.partials);
 }
 
 bool is_fast(const NormBackwardArgs& args) {
@@ -66,12 +27,8 @@ bool is_fast(const NormBackwardArgs& args) {
   const int64_t width = 16 / base::size_of(dtype);
   // Magnitudes are used with bf16 only; there is no fast kernel for other types.
   if (args.amax && dtype != base::DType::bf16) return false;
-  return args.x.rows() <= INT32_MAX / 2 &&
-         args.x.cols() <= width * max_vectors * norm_max_threads &&
-         is_fast_matrix(args.dy, dtype) && is_fast_matrix(args.x, dtype) &&
-         is_fast_matrix(args.dresidual, dtype) && is_fast_matrix(args.dx, dtype) &&
-         is_fast_matrix(args.y, dtype) && is_fast_vector(args.weight, dtype) &&
-         is_fast_vector(args.bias, dtype) && is_vectorisable(args.partials);
+  return has_vectors(args) && args.x.rows() <= INT32_MAX / 2 &&
+         args.x.cols() <= width * max_vectors * norm_max_threads;
 }
 
 // Each returns the number of rows of partials that it fills.
@@ -96,9 +53,20 @@ int64_t launch_fast(device::CudaStream& stream, const NormBackward& a) {
   return blocks;
 }
 
+template <typename Elements, NormKind kind>
+int64_t launch_general(device::CudaStream& stream, const NormBackward& a) {
+  const int64_t blocks = norm_partials(a.T), moves = ceil_div(a.D, Elements::width);
+  const dim3 columns(grid_of(blocks), grid_of(ceil_div(moves, column_threads)));
+  norm_backward_columns<Elements, kind><<<columns, column_threads, 0, stream.handle()>>>(a);
+  const int64_t threads = std::min<int64_t>(base::round_up(moves, warp_size), row_threads);
+  norm_backward_rows<Elements, kind>
+      <<<grid_of(a.T), static_cast<unsigned>(threads), 0, stream.handle()>>>(a);
+  return blocks;
+}
+
 template <NormKind kind>
 int64_t launch(device::CudaStream& stream, const NormBackwardArgs& args, const NormBackward& a) {
-  int64_t blocks = norm_partials(a.T);
+  int64_t blocks = 0;
   if (is_fast(args) && a.amax != nullptr) {
     blocks = a.has_dresidual_sum ? launch_fast<bf16, kind, true, true>(stream, a)
                                  : launch_fast<bf16, kind, false, true>(stream, a);
@@ -108,9 +76,13 @@ int64_t launch(device::CudaStream& stream, const NormBackwardArgs& args, const N
       blocks = a.has_dresidual_sum ? launch_fast<T, kind, true, false>(stream, a)
                                    : launch_fast<T, kind, false, false>(stream, a);
     });
+  } else if (has_vectors(args)) {
+    with_real_type(args.x.dtype, [&](auto* type) {
+      using T = std::remove_pointer_t<decltype(type)>;
+      blocks = launch_general<Vectors<T>, kind>(stream, a);
+    });
   } else {
-    norm_backward_general<kind>
-        <<<grid_of(blocks), general_backward_threads, 0, stream.handle()>>>(a);
+    blocks = launch_general<Singles, kind>(stream, a);
   }
   return blocks;
 }

@@ -21,6 +21,10 @@ struct NormBackward {
   uint32_t* amax;  // of dx; may be null
 };
 
+// The start of the sums of dresidual in a row of partials, in units of D.
+template <NormKind kind>
+constexpr int dresidual_place = kind == NormKind::layer ? 2 : 1;
+
 struct RowStats {
   float mean, r;
 };

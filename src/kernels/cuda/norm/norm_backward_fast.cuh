@@ -41,10 +41,6 @@ class Part {
   uint64_t at_;
 };
 
-// The start of the sums of dresidual in a row of partials, in units of D.
-template <NormKind kind>
-constexpr int dresidual_place = kind == NormKind::layer ? 2 : 1;
-
 // REQUIRES: all operands are of type T and vectorisable, T fits an int, D <= N vectors for each
 // thread, dynamic shared memory of stages * vectors_per_turn vectors a thread; `sums_dresidual` as
 // in the parameters; it requires a dresidual; `raises`: there is an amax.
