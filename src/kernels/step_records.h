@@ -60,7 +60,7 @@ class MergedSums {
       samples_ = part.samples;
       sums_.samples += part.samples;
     }
-    // Of the copies the first that has tokens counts (Records::counted).
+    // The first of the copies that has tokens counts (Records::counted).
     if (!is_counted_ && (part.tokens != 0 || copy_ + 1 == copies_)) {
       sums_.loss += part.loss;
       sums_.tokens += part.tokens;

@@ -71,6 +71,9 @@ const std::vector<Known> known_commands = {
     {"trireme bench train --model llama-1b --micro-batch 8 --seq 4096 --dtype bf16 --device cuda "
      "--determinism fast --recompute selective",
      How::gpu},
+    {"trireme bench train --model llama3-405b --as-rank 5 --layout 'tp=8 pp=16 dp=128' --machine "
+     "h200 --device cuda",
+     How::gpu},
     {"trireme bench train --model llama3.1-405b --seq 8192 --as-rank 5 --layout 'tp=8 sp pp=16 "
      "dp=128 zero=1 accumulate=32' --machine h200 --device cuda",
      How::gpu},
