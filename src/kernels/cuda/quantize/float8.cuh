@@ -75,8 +75,24 @@ struct ThreadCounts {
   int values = 0, flushed = 0, saturated = 0;
   double signal = 0, noise = 0;
 
-  // Rarely used: a call is small and quick to compile.
-  __device__ __noinline__ void add(float value, uint8_t code, float up) {
+  // Adds those of eight values, with their codes and factors, whose bits are in `mask`. A call,
+  // since the code is long and rarely used; of eight, since the counts lie in memory during a call.
+  __device__ __noinline__ void add_eight(float4 low, float4 high, uint2 codes, float4 low_ups,
+                                         float4 high_ups, uint32_t mask) {
+    const float values[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    const float ups[8] = {low_ups.x,  low_ups.y,  low_ups.z,  low_ups.w,
+                          high_ups.x, high_ups.y, high_ups.z, high_ups.w};
+    ThreadCounts sum = *this;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const uint32_t word = j < 4 ? codes.x : codes.y;
+      if ((mask >> j & 1U) != 0) {
+        sum.add(values[j], static_cast<uint8_t>(word >> (8 * (j % 4))), ups[j]);
+      }
+    }
+    *this = sum;
+  }
+  __device__ __forceinline__ void add(float value, uint8_t code, float up) {
     const float coded = value_of_code(code, Format::interpretation);
     ++values;
     flushed += value != 0 && coded == 0 ? 1 : 0;

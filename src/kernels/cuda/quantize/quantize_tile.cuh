@@ -174,15 +174,19 @@ template <typename Format, typename T, typename Factor>
 __device__ void count_part(const Part<T>& part, const uint2 (&codes)[part_side],
                            const PartExtent& extent, const Factor& up,
                            ThreadCounts<Format>& counts) {
+  static_assert(part_side == 8);
+  const int64_t cols = extent.cols < 0 ? 0 : extent.cols < part_side ? extent.cols : part_side;
+  const uint32_t mask = (1U << cols) - 1;
 #pragma unroll
   for (int i = 0; i < part_side; ++i) {
-#pragma unroll
-    for (int j = 0; j < part_side; ++j) {
-      const uint32_t word = j < 4 ? codes[i].x : codes[i].y;
-      if (i < extent.rows && j < extent.cols) {
-        counts.add(part[i].at(j), static_cast<uint8_t>(word >> (8 * (j % 4))), up(i, j));
-      }
-    }
+    if (i >= extent.rows) continue;
+    const auto four = [](const auto& at, int first) {
+      return make_float4(at(first), at(first + 1), at(first + 2), at(first + 3));
+    };
+    const auto value = [&](int j) { return part[i].at(j); };
+    const auto factor = [&](int j) { return up(i, j); };
+    counts.add_eight(four(value, 0), four(value, 4), codes[i], four(factor, 0), four(factor, 4),
+                     mask);
   }
 }
 

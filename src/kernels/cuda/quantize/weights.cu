@@ -106,10 +106,8 @@ __global__ void __launch_bounds__(weight_threads)
   const WeightBlock block(w);
   const float up = up_of<Format>(amax[block.scale_index(w)] & 0x7fffffffU);
   ThreadCounts<Format> counted;
-#pragma unroll 8
-  for (int turn = 0; turn < block_turns; ++turn) {
-    const LaneValues v = load_lane<is_wide>(w, block, turn);
-    if (v.begin >= v.end) continue;
+  const auto convert = [&](const LaneValues& v) {
+    if (v.begin >= v.end) return;
     const auto scaled = [&](int j) { return __fmul_rn(v.at[j], up); };
     const uint32_t four = four_codes<Format>(scaled(0), scaled(1), scaled(2), scaled(3));
     uint8_t* to = codes + (v.element - w.first);
@@ -122,13 +120,22 @@ __global__ void __launch_bounds__(weight_threads)
       }
     }
     if constexpr (measures) {
-#pragma unroll
-      for (int j = 0; j < lane_values; ++j) {
-        if (j >= v.begin && j < v.end) {
-          counted.add(v.at[j], static_cast<uint8_t>(four >> (8 * j)), up);
-        }
-      }
+      const uint32_t mask = (1U << v.end) - (1U << v.begin);
+      const float4 values = make_float4(v.at[0], v.at[1], v.at[2], v.at[3]);
+      const float4 ups = make_float4(up, up, up, up);
+      counted.add_eight(values, values, make_uint2(four, 0), ups, ups, mask);
     }
+  };
+  // All loads of several turns come before their stores, which to the compiler might change what
+  // later loads read.
+  constexpr int turns_at_once = 8;
+  static_assert(block_turns % turns_at_once == 0);
+  for (int first = 0; first < block_turns; first += turns_at_once) {
+    LaneValues all[turns_at_once];
+#pragma unroll
+    for (int i = 0; i < turns_at_once; ++i) all[i] = load_lane<is_wide>(w, block, first + i);
+#pragma unroll
+    for (const LaneValues& v : all) convert(v);
   }
   if constexpr (measures) counted.add_to(counts);
 }
