@@ -45,7 +45,13 @@ struct AloneState {
     if (!verdict.empty()) throw base::CommAborted(verdict);
   }
 
+  // The copy of a transfer.
+  void move(Stream& stream, Tensor to, ConstTensor from) const {
+    if (moves) stream.copy_bytes(to, from);
+  }
+
   const int rank, ranks;  // of the world
+  bool moves = true;
   FlightRecorder recorder;
   device::Buffer memory;  // only read once it is filled
   std::mutex mutex;       // guards verdict
@@ -64,6 +70,8 @@ class AloneCommunicator final : public Communicator {
     const std::scoped_lock lock(state_.mutex);
     if (state_.verdict.empty()) state_.verdict = reason;
   }
+
+  bool can_be_captured() const override { return !options().debug; }
 
  private:
   void do_all_gather(Stream& stream, Tensor out, ConstTensor in) override {
@@ -89,8 +97,8 @@ class AloneCommunicator final : public Communicator {
         ++last;
       }
       const int64_t bytes = static_cast<int64_t>(last - first) * chunk_bytes;
-      stream.copy_bytes(bytes_at(out.data + static_cast<int64_t>(first) * chunk_bytes, bytes),
-                        bytes_at(in + from[first] * stride_bytes, bytes));
+      state_.move(stream, bytes_at(out.data + static_cast<int64_t>(first) * chunk_bytes, bytes),
+                  bytes_at(in + from[first] * stride_bytes, bytes));
     }
   }
 
@@ -101,7 +109,7 @@ class AloneCommunicator final : public Communicator {
 
   void do_shift(Stream& stream, Tensor out, ConstTensor in) override {
     state_.check_not_aborted();
-    stream.copy_bytes(out, in);
+    state_.move(stream, out, in);
   }
 
   void do_send(Stream&, ConstTensor, int /*to*/) override { state_.check_not_aborted(); }
@@ -143,10 +151,10 @@ class AloneCommunicator final : public Communicator {
     if (count == 0) return true;
     const auto part = [&](int r) { return as_bytes(flat_range(inout, r * count, count)); };
     for (int r = 0; r < size(); ++r) {
-      if (r != rank()) stream.copy_bytes(part(rank()), part(r));
+      if (r != rank()) state_.move(stream, part(rank()), part(r));
     }
     for (int r = 0; r < size(); ++r) {
-      if (r != rank()) stream.copy_bytes(part(r), part(rank()));
+      if (r != rank()) state_.move(stream, part(r), part(rank()));
     }
     return true;
   }
@@ -155,8 +163,8 @@ class AloneCommunicator final : public Communicator {
     state_.check_not_aborted();
     for (int r = 0; r < size(); ++r) {
       if (r == rank()) continue;
-      stream.copy_bytes(as_bytes(out),
-                        as_bytes(flat_range(in, r * out.elements(), out.elements())));
+      state_.move(stream, as_bytes(out),
+                  as_bytes(flat_range(in, r * out.elements(), out.elements())));
     }
     return true;
   }
@@ -168,12 +176,12 @@ class AloneCommunicator final : public Communicator {
 
   // Fills `out` with copies of `part`, which may be one of them: few copies, each twice as long as
   // the one before.
-  static void repeat(Stream& stream, Tensor out, ConstTensor part) {
+  void repeat(Stream& stream, Tensor out, ConstTensor part) const {
     const int64_t bytes = part.bytes();
-    if (out.data != part.data) stream.copy_bytes(bytes_at(out.data, bytes), part);
+    if (out.data != part.data) state_.move(stream, bytes_at(out.data, bytes), part);
     for (int64_t filled = bytes; filled < out.bytes(); filled *= 2) {
       const int64_t next = std::min(filled, out.bytes() - filled);
-      stream.copy_bytes(bytes_at(out.data + filled, next), bytes_at(out.data, next));
+      state_.move(stream, bytes_at(out.data + filled, next), bytes_at(out.data, next));
     }
   }
 
@@ -181,7 +189,7 @@ class AloneCommunicator final : public Communicator {
     const ConstTensor all = state_.stand_ins();
     for (int64_t at = 0; at < out.bytes(); at += all.bytes()) {
       const int64_t bytes = std::min(all.bytes(), out.bytes() - at);
-      stream.copy_bytes(bytes_at(out.data + at, bytes), bytes_at(all.data, bytes));
+      state_.move(stream, bytes_at(out.data + at, bytes), bytes_at(all.data, bytes));
     }
   }
 
@@ -208,6 +216,8 @@ AloneWorld::AloneWorld(device::Device& device, int rank, int ranks, int64_t mess
 AloneWorld::~AloneWorld() = default;
 
 FlightRecorder& AloneWorld::recorder() { return state_->recorder; }
+
+void AloneWorld::stop_moving() { state_->moves = false; }
 
 std::unique_ptr<Communicator> AloneWorld::communicator(Communicator::Options options) {
   std::vector<int> all(static_cast<size_t>(state_->ranks));

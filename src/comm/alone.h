@@ -38,6 +38,8 @@ class AloneWorld {
   ~AloneWorld();
 
   FlightRecorder& recorder();
+  // Later calls copy nothing, and leave in their results what is there.
+  void stop_moving();
   // Returns this rank's handle on the group of all ranks. Its groups are made by subgroup(): the
   // colors of absent ranks, which split() needs, are unknown.
   std::unique_ptr<Communicator> communicator(Communicator::Options options);

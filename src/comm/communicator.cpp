@@ -93,12 +93,7 @@ device::StreamCall Communicator::stream_call(const Operation& operation) const {
           .peer = operation.peer >= 0 ? world_ranks_[static_cast<size_t>(operation.peer)] : -1};
 }
 
-void Communicator::perform(Stream* stream, const Operation& operation,
-                           const std::function<void()>& work) {
-  if (size() == 1) {
-    work();
-    return;
-  }
+void Communicator::enter(const Operation& operation) {
   const auto peer = static_cast<size_t>(operation.peer);
   int64_t& counter = !operation.is_message ? next_sequence_
                      : operation.in        ? sent_[peer]
@@ -111,6 +106,26 @@ void Communicator::perform(Stream* stream, const Operation& operation,
            .bytes = named.bytes(),
            .deadline = deadline_after(options_.deadline_s)};
   call_.record_id = recorder_.scheduled(entry_of(operation));
+}
+
+void Communicator::repeat(Stream& stream, const Operation& operation) {
+  enter(operation);
+  if (do_repeat(stream)) return;
+  mark(&stream, recorder_, &FlightRecorder::started, call_.record_id);
+  mark(&stream, recorder_, &FlightRecorder::completed, call_.record_id);
+}
+
+void Communicator::perform(Stream* stream, const Operation& operation,
+                           const std::function<void()>& work) {
+  if (size() == 1) {
+    work();
+    return;
+  }
+  const bool is_captured = stream != nullptr && stream->is_capturing();
+  TRIREME_CHECK(!is_captured || can_be_captured(),
+                "group '{}': {} on stream '{}', which is being captured", name(), operation.op,
+                stream->name());
+  enter(operation);
   ++traffic_.calls;
   const device::WaitSpan span(stream == nullptr ? nullptr : stream->waits(), wait_);
   const auto marked_work = [&] {
@@ -134,6 +149,7 @@ void Communicator::perform(Stream* stream, const Operation& operation,
     recorder_.failed(call_.record_id);
     throw;
   }
+  if (is_captured) stream->at_launch([this, stream, operation] { repeat(*stream, operation); });
 }
 
 // ---- bytes that are moved unchanged

@@ -141,7 +141,12 @@ class Communicator {
   // all ranks. Calls that sum share it, so they must be on one stream or ordered by events.
   void set_buffer(Tensor buffer) { buffer_ = buffer; }
 
+  // Calls of a graph are in it once, as they were captured: who launches a graph counts the rest.
   const Traffic& traffic() const { return traffic_; }
+
+  // Can streams that are being captured (Stream::capture) make its calls? Every launch then records
+  // them like new calls.
+  virtual bool can_be_captured() const { return false; }
 
   // The kind of wait that a call is for compute (Stream::waits()). Wait::count: of no kind.
   void set_wait(device::Wait wait) { wait_ = wait; }
@@ -195,6 +200,8 @@ class Communicator {
   // stream that cannot call the host when the work is queued.
   virtual bool do_begin(Stream&) { return false; }
   virtual void do_end(Stream&) {}
+  // A graph that contains the call is launched again: as do_begin() and do_end(), without the work.
+  virtual bool do_repeat(Stream&) { return false; }
   // Returns the texts of all ranks of the group, by rank. The host waits for all ranks.
   virtual std::vector<std::string> do_gather_texts(const std::string& text) = 0;
   // As abort(), with a verdict that all ranks have computed.
@@ -211,6 +218,9 @@ class Communicator {
   // Writes the recorder, in the order of the stream if it is not null, notifies the stream's
   // observers and calls `work`. A group of one only calls `work`.
   void perform(Stream*, const Operation&, const std::function<void()>& work);
+  void enter(const Operation&);  // begins call_, and records it as scheduled
+  // Records the call again: a graph that contains it is launched.
+  void repeat(Stream&, const Operation&);
   FlightRecorder::Entry entry_of(const Operation&);
   device::StreamCall stream_call(const Operation&) const;  // of the call in progress
   // Debug mode: throws CommAborted on all ranks unless all have entered the same call.

@@ -26,8 +26,8 @@ std::vector<base::LibraryReport> nccl_libraries();
 // every synchronize() of the device's streams throws CommAborted.
 //
 // With options.fixed_order == false, sums use NCCL's own algorithms: fast, but their order is not
-// fixed. Fixed order costs an exchange of all contributions. A maximum may lose a NaN. Not inside
-// Stream::capture().
+// fixed. Fixed order costs an exchange of all contributions. A maximum may lose a NaN. Calls can be
+// captured (Stream::capture()) once each has been made: the first one connects ranks.
 //
 // NCCL runs the calls of one group one after the other, on any streams, and a send may wait for its
 // receiver: ranks that both send first need one group per direction. The first message between two

@@ -198,6 +198,7 @@ struct Comm {
   std::string backend = "auto";
   double deadline_s = 600;
   bool fixed_order = false;
+  bool capture = false;
   bool debug = false;
 };
 

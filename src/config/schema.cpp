@@ -384,6 +384,9 @@ std::vector<Key> keys_of(Config& c) {
   k.boolean("fixed_order", c.comm.fixed_order,
             "nccl sums in the fixed order of threads and gloo, with the same bits, but every rank "
             "exchanges all data; threads and gloo always sum in that order");
+  k.boolean("capture", c.comm.capture,
+            "nccl: steps are captured as a CUDA graph with their communication, and replayed; "
+            "fewer gaps between small kernels, but no transfer of a step beside the next one");
   k.boolean("debug", c.comm.debug,
             "ranks compare their calls before each collective, and the first mismatch is reported "
             "(slow); also enabled by TRIREME_COMM_DEBUG=1");

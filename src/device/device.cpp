@@ -2,6 +2,7 @@
 #include "device/device.h"
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace trireme::device {
@@ -38,7 +39,37 @@ void Stream::copy_bytes(Tensor to, ConstTensor from) {
   observed(copy_call("copy", from.bytes()), [&] { copy(to.data, from.data, from.bytes()); });
 }
 
-void Stream::launch(const Graph& /*graph*/) {
+std::unique_ptr<Graph> Stream::capture(std::span<Stream* const> others,
+                                       const std::function<void()>& queue_work) {
+  std::vector<Stream*> all(others.begin(), others.end());
+  all.push_back(this);
+  std::vector<std::function<void()>> host_work;
+  const auto set = [&all](std::vector<std::function<void()>>* to) {
+    for (Stream* stream : all) stream->host_work_ = to;
+  };
+  struct Reset {
+    const decltype(set)& set_all;
+    ~Reset() { set_all(nullptr); }
+  } const reset{set};
+  set(&host_work);
+  std::unique_ptr<Graph> graph = do_capture(others, queue_work);
+  if (graph) graph->host_work_ = std::move(host_work);
+  return graph;
+}
+
+void Stream::launch(Graph& graph) {
+  if (std::exchange(graph.was_launched_, true)) {
+    for (const auto& work : graph.host_work_) work();
+  }
+  do_launch(graph);
+}
+
+void Stream::at_launch(std::function<void()> work) {
+  TRIREME_CHECK(is_capturing(), "stream '{}' is not being captured", name());
+  host_work_->push_back(std::move(work));
+}
+
+void Stream::do_launch(const Graph& /*graph*/) {
   TRIREME_CHECK(false, "device '{}' cannot capture graphs", device_.name());
 }
 

@@ -53,10 +53,16 @@ class Event {
   std::shared_ptr<const std::string> source_;  // the event may outlive the stream
 };
 
-// Work that was captured from a stream and can be launched repeatedly.
+// Work that was captured from streams and can be launched repeatedly. Must be destroyed before what
+// the work uses: memory, and communicators.
 class Graph {
  public:
   virtual ~Graph() = default;
+
+ private:
+  friend class Stream;
+  std::vector<std::function<void()>> host_work_;  // Stream::at_launch()
+  bool was_launched_ = false;
 };
 
 // Host memory for the fastest copies to and from the device (page-locked for a GPU); the device's
@@ -101,14 +107,23 @@ class Stream {
   // REQUIRES: both are from record_timed() of this device and have been reached.
   virtual double seconds_between(const Event& begin, const Event& end) const = 0;
 
-  // Calls `queue_work`, which queues work on this stream only, and returns that work without
-  // running it. Returns null, without calling `queue_work`, if the device cannot capture.
-  // `queue_work` must not wait for the device.
-  virtual std::unique_ptr<Graph> capture(const std::function<void()>& /*queue_work*/) {
-    return nullptr;
+  // Calls `queue_work`, which queues work on this stream and on `others` only, and returns that
+  // work without running it. Returns null, without calling `queue_work`, if the device cannot
+  // capture. `queue_work` must not wait for the device. Events that these streams have recorded
+  // before it count as reached in it, and its events count as reached after launch(), which orders
+  // the graph after all work of these streams and their later work after it.
+  std::unique_ptr<Graph> capture(std::span<Stream* const> others,
+                                 const std::function<void()>& queue_work);
+  std::unique_ptr<Graph> capture(const std::function<void()>& queue_work) {
+    return capture({}, queue_work);
   }
-  // REQUIRES: from capture() of this stream.
-  virtual void launch(const Graph&);
+  // REQUIRES: from capture() of this stream; all its streams exist.
+  void launch(Graph&);
+  bool is_capturing() const { return host_work_ != nullptr; }
+  // Every launch() of the graph that is being captured, except the first, calls `work` before it
+  // queues the graph: for what the host did while it queued the work, as counting it. REQUIRES:
+  // is_capturing().
+  void at_launch(std::function<void()> work);
 
   // When call_host() runs its work: never, because the stream cannot call the host; at once; or
   // after all work that was queued before.
@@ -160,6 +175,12 @@ class Stream {
  private:
   friend class Range;
   virtual void do_wait(const Event&) = 0;  // the event has a state
+  // As capture(); all streams are is_capturing().
+  virtual std::unique_ptr<Graph> do_capture(std::span<Stream* const> /*others*/,
+                                            const std::function<void()>& /*queue_work*/) {
+    return nullptr;
+  }
+  virtual void do_launch(const Graph&);
   virtual void copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   // Forward a range to a profiler; the names are kept here.
   virtual void range_begins(const std::string& /*name*/) {}
@@ -172,6 +193,7 @@ class Stream {
   kernels::OpObserver* observer_ = nullptr;
   WaitWatch* waits_ = nullptr;
   std::vector<CallObserver*> call_observers_;
+  std::vector<std::function<void()>>* host_work_ = nullptr;  // of the graph that is being captured
 };
 
 // Names the work that is queued during its lifetime, for profilers and traces. Ranges nest.

@@ -266,6 +266,52 @@ TEST(StreamTest, inline_work_throws_at_the_call_and_the_stream_still_works) {
 
 // ---- host memory
 
+TEST(GraphTest, every_launch_runs_the_work_of_all_streams_in_the_order_of_events) {
+  CpuDevice device(no_kernels(), options(StreamMode::worker_threads));
+  const auto main = device.make_stream("main"), side = device.make_stream("side");
+  auto& main_queue = dynamic_cast<CpuStream&>(*main);
+  auto& side_queue = dynamic_cast<CpuStream&>(*side);
+  int number = 1, counted = 0;
+  main_queue.enqueue([&] { number = 2; });
+  const Event before = main->record();
+  const std::vector<Stream*> others = {side.get()};
+  Event inside;
+  const auto graph = main->capture(others, [&] {
+    EXPECT_TRUE(main->is_capturing());
+    EXPECT_TRUE(side->is_capturing());
+    side->wait(before);
+    main_queue.enqueue([&] { number *= 3; });
+    side->wait(main->record());
+    side_queue.enqueue([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      number += 1;
+    });
+    inside = side->record();
+    main->wait(inside);
+    main_queue.enqueue([&] { number *= 10; });
+    side->at_launch([&] { ++counted; });
+  });
+  ASSERT_NE(graph, nullptr);
+  EXPECT_FALSE(main->is_capturing());
+  main->synchronize();
+  EXPECT_EQ(number, 2);  // captured work does not run
+  for (int expected : {70, 2110, 63310}) {
+    main->launch(*graph);
+    side->wait(inside);  // as reached after the launch
+    main->synchronize();
+    EXPECT_EQ(number, expected);
+  }
+  side->synchronize();
+  EXPECT_EQ(counted, 2);  // the capture has counted for the first launch
+}
+
+TEST(GraphTest, inline_streams_cannot_capture) {
+  CpuDevice device(no_kernels(), options(StreamMode::inline_calls));
+  const auto stream = device.make_stream("main");
+  EXPECT_EQ(stream->capture([] { FAIL() << "was called"; }), nullptr);
+  EXPECT_FALSE(stream->is_capturing());
+}
+
 class HostMemoryTest : public testing::Test {
  protected:
   HostMemoryTest() {

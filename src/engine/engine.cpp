@@ -236,12 +236,18 @@ const spec::MemoryTable& Engine::predicted_memory() const {
 }
 
 std::vector<device::Stream*> Engine::streams() {
-  std::vector<device::Stream*> all = {compute_.get()};
+  std::vector<device::Stream*> all = side_streams();
+  all.insert(all.begin(), compute_.get());
+  all.push_back(&inputs_->stream());
+  return all;
+}
+
+std::vector<device::Stream*> Engine::side_streams() {
+  std::vector<device::Stream*> all;
   if (groups_->has_peers()) all.push_back(&groups_->stream());
   if (context_->side() != nullptr) all.push_back(context_->side());
   if (experts_->side() != nullptr) all.push_back(experts_->side());
   for (device::Stream* channel : pipe_->streams()) all.push_back(channel);
-  all.push_back(&inputs_->stream());
   return all;
 }
 
@@ -262,31 +268,15 @@ Engine::Drain::~Drain() {
   if (engine.experts_->side() != nullptr) drain(engine.experts_->side());
   drain(&engine.groups_->stream());
   drain(engine.compute_.get());
+  engine.graphs_ = {};  // before the communicators that they use
 }
 
 void Engine::step(MicrobatchSource& source, double learning_rate) {
   const device::Range range(*compute_, "step");
   take_batches(source);
   prepare_scales();
-  // The first step is not captured: libraries choose their algorithms in it. A step with an
-  // observer is not replayed, because a replay does not call the fronts of ops.
-  const bool is_held = held_.state() != nullptr;  // a captured graph cannot wait for the event
-  const int passes = plan_.schedule.microbatches + (muon_ ? muon_microbatches : 0);
-  const bool is_replayed = options_.capture && !groups_->closes_with_peers() && steps_ > 0 &&
-                           compute_->observer() == nullptr && !has_times_ && !is_held &&
-                           passes * executor_->layers() <= max_captured_layers;
-  std::unique_ptr<device::Graph>& graph = graphs_[numerics_->measures() ? 1 : 0];
-  if (is_replayed) {
-    set_learning_rate(learning_rate);
-    if (!graph) {
-      graph = compute_->capture([this] {
-        run_microbatches();
-        close_step();
-      });
-    }
-  }
-  if (is_replayed && graph) {
-    compute_->launch(*graph);
+  if (CapturedStep* captured = captured_step(learning_rate)) {
+    compute_->launch(*captured->graph);
     signals_->push(*compute_, device_signals_);
   } else {
     run_microbatches();
@@ -295,6 +285,38 @@ void Engine::step(MicrobatchSource& source, double learning_rate) {
   times_->end();
   ++steps_;
   device_.ledger().freeze();
+}
+
+Engine::CapturedStep* Engine::captured_step(double learning_rate) {
+  // The first step is not captured: libraries choose their algorithms in it, and connect ranks. A
+  // step with an observer is not replayed, because a replay does not call the fronts of ops; nor is
+  // one whose waits for other ranks are measured, by events that a graph does not record.
+  const bool is_held = held_.state() != nullptr;  // a captured graph cannot wait for the event
+  const bool is_watched = groups_->closes_with_peers() && times_->measures_waits();
+  const int passes = plan_.schedule.microbatches + (muon_ ? muon_microbatches : 0);
+  const bool captures_peers = options_.capture_ranks && groups_->can_be_captured();
+  if (!options_.capture || (groups_->closes_with_peers() && !captures_peers) || steps_ == 0 ||
+      is_held || is_watched || compute_->observer() != nullptr || has_times_ ||
+      passes * executor_->layers() > max_captured_layers) {
+    return nullptr;
+  }
+  buckets_->flush_updates();  // of a step that was not captured, with its learning rate
+  set_learning_rate(learning_rate);
+  CapturedStep& captured = graphs_[numerics_->measures() ? 1 : 0];
+  if (captured.graph) {
+    replayed_ = replayed_ + captured.traffic;
+    return &captured;
+  }
+  const spec::TrafficTable before = traffic();
+  captured.graph = compute_->capture(side_streams(), [this] {
+    run_microbatches();
+    close_step();
+    // Deferred ones would use the learning rate of the next step.
+    buckets_->flush_updates();
+  });
+  captured.traffic = traffic() - before;
+  options_.capture = captured.graph != nullptr;
+  return captured.graph ? &captured : nullptr;
 }
 
 void Engine::hold_state(device::Event until) { held_ = std::move(until); }
@@ -496,7 +518,7 @@ void Engine::state_changed() {
 
 spec::TrafficTable Engine::traffic() const {
   spec::TrafficTable sent = groups_->traffic() + tensor_->traffic() + context_->traffic() +
-                            experts_->traffic() + pipe_->traffic() - preparation_;
+                            experts_->traffic() + pipe_->traffic() + replayed_ - preparation_;
   sent.other += preparation_.total();
   return sent;
 }

@@ -61,6 +61,8 @@ struct EngineOptions {
   ClipOptions clip;
   LossScaleOptions loss_scale;  // of recipes that have one
   bool capture = true;  // capture the second step and replay it, if the device supports graphs
+  // The same for steps with other ranks, if the communicators support it.
+  bool capture_ranks = false;
   // The tokens of a step, on a rank without peers (comm/alone.h) that has no head: others would
   // count them, and a step without tokens is skipped. 0: others count them.
   int64_t absent_tokens = 0;
@@ -204,7 +206,7 @@ class Engine {
   // of steps are replayed.
   void measure_numerics(bool on) { numerics_->set_measures(on); }
   // Are steps replayed from a captured graph?
-  bool is_captured() const { return graphs_[0] != nullptr || graphs_[1] != nullptr; }
+  bool is_captured() const { return graphs_[0].graph || graphs_[1].graph; }
   // Bytes that this rank has sent to others so far. spec::predict_traffic() predicts those of a
   // step. Bytes of runs that only fill a history of magnitudes (DelayedScales) are `other`.
   spec::TrafficTable traffic() const;
@@ -222,6 +224,13 @@ class Engine {
   // With delayed scaling, before a step: runs its micro-batches if a history of magnitudes is empty
   // on any rank. Collective.
   void prepare_scales();
+  struct CapturedStep {
+    std::unique_ptr<device::Graph> graph;
+    spec::TrafficTable traffic;  // of one launch
+  };
+  // Returns the graph of this step, which sets its learning rate; null: the step is not replayed.
+  CapturedStep* captured_step(double learning_rate);
+  std::vector<device::Stream*> side_streams();  // of a step, beside compute
   // Has every block in 8 bits a history, also on other ranks along pp? Collective.
   bool have_histories();
   void collect_magnitudes();
@@ -276,8 +285,10 @@ class Engine {
   std::unique_ptr<StateAccess> access_;
   device::Event held_;  // updates wait for it: see hold_state()
   int64_t steps_ = 0;
-  // Captured steps: those that measure no numerics, and those that do.
-  std::array<std::unique_ptr<device::Graph>, 2> graphs_;
+  // Steps that measure no numerics, and steps that do.
+  std::array<CapturedStep, 2> graphs_;
+  spec::TrafficTable
+      replayed_;  // bytes that groups have not counted: of all launches but the first
 
   // Drains all streams before the memory that their work uses is freed, also if the constructor's
   // body throws and the engine's destructor does not run. Declared last, so destroyed first.

@@ -129,6 +129,13 @@ TEST_F(NcclTest, ten_steps_give_the_loss_of_thread_ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
       expect_line(same, fmt::format("rank {} weights {}", rank, expected.hash));
     }
+    Words replayed = fixed;
+    replayed.emplace_back("--capture");
+    const Outcome captured = run(words(ranks, 60, replayed));
+    for (int rank = 0; rank < ranks; ++rank) {
+      expect_line(captured, fmt::format("rank {} captured", rank));
+      expect_line(captured, fmt::format("rank {} weights {}", rank, expected.hash));
+    }
     const Outcome near = run(words(ranks, 60, train));
     for (size_t step = 0; step < expected.losses.size(); ++step) {
       const std::regex line(fmt::format("rank 0 step {} loss ([-+.e0-9]+)", step));

@@ -5,6 +5,7 @@
 //   rank_program exercise [--worker]      every call once; prints the hash of the results
 //   rank_program sums                     NCCL's sums against those in the fixed order
 //   rank_program train [--recipe=R] [--dp=N --zero=N --stage=N] [--cp=N --kind=K --seq-len=N]
+//                      [--capture]
 //                                         ten steps of a tiny model on a GPU; prints loss and hash
 //   rank_program bytes [--cp=N --kind=K --ulysses=N --zero=N --stage=N --tp=N]
 //                                         steps of a small model on the CPU; prints the bytes that
@@ -127,7 +128,8 @@ int train(comm::Communicator& world, device::Device& device, const Options& opti
                       .recipe = recipe == options.end() ? "fp32" : recipe->second,
                       .logical_dp = world.size() / cp,
                       .seq_len = integer_of(options, "--seq-len", 6),
-                      .on_gpu = true};
+                      .on_gpu = true,
+                      .capture = options.contains("--capture")};
   run_rank(layout, world, device, [&](RankRig& rig) {
     for (int step = 0; step < 10; ++step) {
       rig.engine.step(rig.source, 1e-3);
@@ -135,6 +137,7 @@ int train(comm::Communicator& world, device::Device& device, const Options& opti
       fmt::print("rank {} step {} loss {:.9g}\n", world.rank(), step,
                  rig.engine.report().mean_loss);
     }
+    if (rig.engine.is_captured()) fmt::print("rank {} captured\n", world.rank());
     fmt::print("rank {} weights {}\n", world.rank(), rig.engine.weights_sha256());
   });
   return 0;

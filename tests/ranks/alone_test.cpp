@@ -66,6 +66,13 @@ std::unique_ptr<device::Device> lone_device() {
                                              device::CpuDevice::Options{.threads = 1});
 }
 
+// Streams that can capture.
+std::unique_ptr<device::Device> worker_device() {
+  return std::make_unique<device::CpuDevice>(
+      kernels::cpu_kernels(),
+      device::CpuDevice::Options{.threads = 1, .streams = device::StreamMode::worker_threads});
+}
+
 std::vector<RankSteps> among_threads(const spec::ModelSpec& model, const spec::Plan& plan) {
   std::vector<RankSteps> all(static_cast<size_t>(plan.layout.ranks()));
   comm::ThreadWorld world(static_cast<int>(all.size()), 60);
@@ -115,6 +122,55 @@ void expect_ranks_of_threads(spec::ModelDims dims, const std::string& text) {
     EXPECT_TRUE(std::isfinite(alone.last.grad_norm));
     EXPECT_GT(alone.last.grad_norm, 0);
     EXPECT_EQ(alone.last.mean_loss > 0, lone.has_head());
+  }
+}
+
+struct Trained {
+  std::string weights;
+  std::vector<double> grad_norms;
+  spec::TrafficTable sent;
+  bool was_captured = false;
+};
+
+// Steps with other learning rates; one of them is not captured, because its waits are measured.
+Trained train_alone(const spec::ModelSpec& model, const spec::Plan& plan, int rank, bool captures) {
+  const auto device = worker_device();
+  train::LoneRank lone(*device, model, plan, rank, true);
+  engine::EngineOptions options;
+  lone.set_options(options);
+  options.capture = captures;
+  engine::Engine engine(*device, model, plan, spec::Backend{}, options, &lone.mesh());
+  train::RandomBatches source(spec::vocab_of(model), plan.layout.micro_batch, plan.seq_len);
+  Trained trained;
+  for (int step = 0; step < 6; ++step) {
+    engine.watch_waits(step == 4);
+    engine.step(source, 1e-3 * (step + 1));
+    trained.grad_norms.push_back(engine.report().grad_norm);
+  }
+  trained.sent = engine.traffic();
+  trained.was_captured = engine.is_captured();
+  trained.weights = engine.weights_sha256();
+  return trained;
+}
+
+void expect_captured_steps(spec::ModelDims dims, const std::string& text) {
+  SCOPED_TRACE(dims.name + ": " + text);
+  dims.layers = 4;
+  dims.max_seq = lone_seq_len;
+  const spec::ModelSpec model = spec::make_model(dims);
+  spec::Layout layout = spec::layout_from_text(text, 0);
+  layout.head_chunk_rows = 8;
+  const spec::Plan plan =
+      spec::solve_or_throw(model, {.seq_len = lone_seq_len}, layout, spec::Backend{});
+  for (int rank = 0; rank < static_cast<int>(plan.layout.ranks()); ++rank) {
+    SCOPED_TRACE(fmt::format("rank {}", rank));
+    const Trained expected = train_alone(model, plan, rank, false);
+    const Trained captured = train_alone(model, plan, rank, true);
+    EXPECT_FALSE(expected.was_captured);
+    EXPECT_TRUE(captured.was_captured);
+    EXPECT_EQ(captured.grad_norms, expected.grad_norms);
+    EXPECT_EQ(captured.weights, expected.weights);
+    EXPECT_EQ(captured.sent, expected.sent);
   }
 }
 
@@ -174,6 +230,18 @@ TEST(AloneRanksTest, experts) {
   expect_ranks_of_threads(lone_moe(tiny_moe()), "dp=2 ep=2 fp32 row-budget=8");
   expect_ranks_of_threads(lone_moe(tiny_shared_moe()),
                           "dp=2 tp=2 sp zero=1 ep=2 etp=2 fp32 row-budget=8 accumulate=2");
+}
+
+TEST(AloneRanksTest, captured_steps_have_the_bits_and_bytes_of_others) {
+  expect_captured_steps(lone_llama(), "tp=2 fp32 accumulate=2");
+  expect_captured_steps(lone_llama(), "dp=2 fp32");
+  expect_captured_steps(lone_gpt2(), "dp=2 bf16 zero=1");
+  expect_captured_steps(lone_gpt2(), "dp=2 bf16 zero=3 accumulate=2");
+  expect_captured_steps(lone_gpt2(), "pp=3 1f1b bf16 accumulate=3");
+  expect_captured_steps(lone_llama(), "cp=2 kind=ring fp32");
+  expect_captured_steps(lone_moe(tiny_moe()), "dp=2 ep=2 fp32 row-budget=8");
+  expect_captured_steps(lone_llama(), "pp=2 dp=2 fp8-delayed micro=2 accumulate=2");
+  expect_captured_steps(lone_llama(), "tp=2 sp pp=2 dp=2 zero=2 bf16 selective accumulate=2");
 }
 
 TEST(AloneRanksTest, axes_and_recipes_together) {

@@ -192,6 +192,7 @@ void run_rank(const Layout& layout, comm::Communicator& world, device::Device& d
   comm::Mesh mesh(world, plan.mesh);
   engine::EngineOptions options;
   options.adamw.eps = layout.adam_eps;
+  options.capture_ranks = layout.capture;
   engine::Engine engine(device, model, plan, backend_of(layout), options, &mesh);
   ShareOfStep source(plan, mesh.coord(), layout.dims.vocab);
   RankRig rig{device,       model, engine, mesh, source, [&source] { source.next_step(); },

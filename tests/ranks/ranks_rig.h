@@ -53,7 +53,8 @@ struct Layout {
   device::StreamMode streams = device::StreamMode::inline_calls;
   bool split_backward = false;
   float adam_eps = 1e-8F;
-  bool on_gpu = false;  // all ranks on the first GPU
+  bool on_gpu = false;   // all ranks on the first GPU
+  bool capture = false;  // steps are replayed, if the communicators support it
 };
 std::string to_string(const Layout&);
 int ranks_of(const Layout&);

@@ -136,7 +136,7 @@ Verb bench_train_verb() {
           "schedule,\n"
           "buckets and shards. Messages of other ranks are replaced by copies within the device, "
           "of the\n"
-          "same size and on the same stream; steps are not captured. Without other options the "
+          "same size and on the same stream. Without other options the "
           "layout has\n"
           "the defaults of `trireme plan --layout`: bf16 and micro-batches of one sequence.\n\n"
           "Examples:\n"

@@ -123,13 +123,17 @@ device::CudaStream& NcclCommunicator::checked(Stream& stream) const {
         fmt::format("group '{}': NCCL moves GPU memory, but stream '{}' is not a GPU's; use Gloo",
                     name(), stream.name()));
   }
-  TRIREME_CHECK(!cuda_stream->is_capturing(), "group '{}': {} on stream '{}' that is captured",
-                name(), call().op, stream.name());
   return *cuda_stream;
 }
 
 bool NcclCommunicator::do_begin(Stream& stream) {
-  begin_ = checked(stream).record();
+  device::CudaStream& queue = checked(stream);
+  if (queue.is_capturing()) {
+    watch_->tick(queue);
+    return true;
+  }
+  watch_->prepare_ticks(queue);
+  begin_ = queue.record();
   // If the stream is idle, the call has started already: it is recorded now, because the host may
   // block on a peer below.
   if (device::has_happened(begin_)) recorder().started(call().record_id);
@@ -137,10 +141,20 @@ bool NcclCommunicator::do_begin(Stream& stream) {
 }
 
 void NcclCommunicator::do_end(Stream& stream) {
+  if (stream.is_capturing()) {
+    watch_->tick(checked(stream));
+    do_repeat(stream);
+    return;
+  }
   watch_->watch({.record_id = call().record_id,
                  .deadline_s = options().deadline_s,
                  .begin = std::exchange(begin_, {}),
                  .end = stream.record()});
+}
+
+bool NcclCommunicator::do_repeat(Stream& stream) {
+  watch_->watch_ticks(checked(stream), call().record_id, options().deadline_s);
+  return true;
 }
 
 void NcclCommunicator::do_all_gather(Stream& stream, Tensor out, ConstTensor in) {

@@ -27,6 +27,7 @@ class NcclCommunicator final : public Communicator {
                                              const ProcessGroup& group, const Options& options);
 
   void abort(const std::string& reason) noexcept override;
+  bool can_be_captured() const override { return !options().debug; }
 
  private:
   void do_all_gather(Stream&, Tensor out, ConstTensor in) override;
@@ -42,6 +43,7 @@ class NcclCommunicator final : public Communicator {
   bool do_reduce_scatter(Stream&, Tensor out, ConstTensor in) override;
   bool do_begin(Stream&) override;
   void do_end(Stream&) override;
+  bool do_repeat(Stream&) override;
   std::vector<std::string> do_gather_texts(const std::string& text) override;
 
   // Throws ConfigError unless the stream is a GPU's.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/system/start_thread.h"
@@ -15,6 +16,11 @@ namespace {
 
 constexpr auto busy_pause = std::chrono::milliseconds(5);
 constexpr auto idle_pause = std::chrono::milliseconds(100);
+
+// The GPU writes the number, one tick after the other.
+int64_t ticks_of(const NcclWatch::Flight& flight) {
+  return *static_cast<const volatile int64_t*>(flight.ticks);
+}
 
 }  // namespace
 
@@ -63,6 +69,39 @@ void NcclWatch::watch(Flight flight) {
     arriving_.push_back(std::move(flight));
   }
   changed_.notify_all();
+}
+
+void NcclWatch::prepare_ticks(const device::CudaStream& stream) {
+  if (ticks_.contains(&stream)) return;
+  ticks_.emplace(&stream,
+                 Ticks{device_.make_host_buffer(device::Mem::comm, sizeof(int64_t), "ticks")});
+}
+
+void NcclWatch::tick(device::CudaStream& stream) {
+  const auto ticks = ticks_.find(&stream);
+  TRIREME_CHECK(ticks != ticks_.end(), "the first call on stream '{}' is captured", stream.name());
+  stream.tick(ticks->second.number());
+}
+
+void NcclWatch::watch_ticks(const device::CudaStream& stream, int64_t record_id,
+                            double deadline_s) {
+  Ticks& ticks = ticks_.at(&stream);
+  ticks.expected += 2;
+  watch({.record_id = record_id,
+         .deadline_s = deadline_s,
+         .ticks = ticks.number(),
+         .begin_tick = ticks.expected - 1,
+         .end_tick = ticks.expected});
+}
+
+bool NcclWatch::has_begun(const Flight& flight) {
+  if (flight.ticks == nullptr) return device::has_happened(flight.begin);
+  return ticks_of(flight) >= flight.begin_tick;
+}
+
+bool NcclWatch::has_ended(const Flight& flight) {
+  if (flight.ticks == nullptr) return device::has_happened(flight.end);
+  return ticks_of(flight) >= flight.end_tick;
 }
 
 void NcclWatch::serve() {
@@ -119,11 +158,11 @@ void NcclWatch::look_at_flights() {
   double passed_deadline = 0;
   std::erase_if(watched_, [&](Watched& one) {
     if (!one.begun) {
-      if (!device::has_happened(one.flight.begin)) return false;
+      if (!has_begun(one.flight)) return false;
       one.begun = Clock::now();
       recorder.started(one.flight.record_id);
     }
-    if (!device::has_happened(one.flight.end)) {
+    if (!has_ended(one.flight)) {
       const std::chrono::duration<double> taken = Clock::now() - *one.begun;
       if (taken.count() >= one.flight.deadline_s) passed_deadline = one.flight.deadline_s;
       return false;

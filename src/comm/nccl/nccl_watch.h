@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -39,8 +40,21 @@ class NcclWatch {
     int64_t record_id = 0;
     double deadline_s = 0;  // from when the stream starts it
     device::Event begin, end;
+    // In a graph, whose events cannot be queried, the ticks of the stream so far take their place.
+    const int64_t* ticks = nullptr;
+    int64_t begin_tick = 0, end_tick = 0;
   };
   void watch(Flight flight);
+
+  // ---- the host thread that queues work
+  // Allocates what tick() needs, which cannot be allocated while a stream is being captured. Any
+  // number of times.
+  void prepare_ticks(const device::CudaStream& stream);
+  // A call in a graph has one tick before it and one after it. REQUIRES: the stream is being
+  // captured, and was prepared.
+  void tick(device::CudaStream& stream);
+  // The next launch runs the next call of a graph on this stream.
+  void watch_ticks(const device::CudaStream& stream, int64_t record_id, double deadline_s);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -52,11 +66,21 @@ class NcclWatch {
   void serve();
   void look();  // throws if a call or a communicator has failed
   void look_at_flights();
+  static bool has_begun(const Flight&);
+  static bool has_ended(const Flight&);
   void abort_all() noexcept;
 
   ProcessWorld& world_;
   device::CudaDevice& device_;
   std::vector<Watched> watched_;  // used by the thread only
+
+  struct Ticks {
+    device::HostBuffer memory;  // of the number
+    int64_t expected = 0;       // after the graphs that were launched
+    int64_t* number() const { return reinterpret_cast<int64_t*>(memory.data()); }
+  };
+  // Used by the host thread that queues work; flights have the address of a number.
+  std::map<const device::CudaStream*, Ticks> ticks_;
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

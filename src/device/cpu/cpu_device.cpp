@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/cpu_device.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -67,6 +68,18 @@ CpuEvent& cpu_event(const Event& event, const std::string& stream) {
 
 }  // namespace
 
+// The work of streams, in the order in which the host queued it.
+class CpuGraph final : public Graph {
+ public:
+  struct Step {
+    CpuStream* stream;
+    CpuStream::Item item;
+  };
+  std::vector<Step> steps;
+  std::vector<std::shared_ptr<Event::State>> events;  // that the work sets
+  std::vector<CpuStream*> streams;
+};
+
 CpuDevice::CpuDevice(const kernels::Kernels& kernels, const Options& options)
     : Device("cpu", kernels, options.budget_bytes),
       streams_(options.streams),
@@ -122,6 +135,7 @@ Event CpuStream::record_timed() {
   if (mode_ == StreamMode::inline_calls) {
     event->set();
   } else {
+    if (capture_ != nullptr) capture_->events.push_back(event);
     push({[this, event] { event->set(failure_); }, true});
   }
   return event_at(event);
@@ -138,6 +152,7 @@ void CpuStream::record_timed(Event& reused) {
     return;
   }
   event.clear();
+  if (capture_ != nullptr) capture_->events.push_back(reused.shared());
   push({[this, keep = reused, state = &event] { state->set(failure_); }, true});
 }
 
@@ -166,11 +181,52 @@ void CpuStream::synchronize() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
+std::unique_ptr<Graph> CpuStream::do_capture(std::span<Stream* const> others,
+                                             const std::function<void()>& queue_work) {
+  auto graph = std::make_unique<CpuGraph>();
+  graph->streams.push_back(this);
+  for (Stream* other : others) {
+    auto* stream = dynamic_cast<CpuStream*>(other);
+    TRIREME_CHECK(stream != nullptr, "stream '{}' is captured with '{}' of another device", name(),
+                  other->name());
+    graph->streams.push_back(stream);
+  }
+  const auto is_inline = [](const CpuStream* stream) {
+    return stream->mode_ == StreamMode::inline_calls;
+  };
+  if (std::ranges::any_of(graph->streams, is_inline)) return nullptr;
+  const auto set = [&graph](CpuGraph* to) {
+    for (CpuStream* stream : graph->streams) stream->capture_ = to;
+  };
+  set(graph.get());
+  try {
+    queue_work();
+  } catch (...) {
+    set(nullptr);
+    throw;
+  }
+  set(nullptr);
+  return graph;
+}
+
+void CpuStream::do_launch(const Graph& graph) {
+  const auto* found = dynamic_cast<const CpuGraph*>(&graph);
+  TRIREME_CHECK(found != nullptr, "stream '{}' was given a graph of another device", name());
+  // The events are those of the last launch.
+  for (CpuStream* stream : found->streams) stream->synchronize();
+  for (const auto& event : found->events) static_cast<CpuEvent&>(*event).clear();
+  for (const CpuGraph::Step& step : found->steps) step.stream->push(step.item);
+}
+
 void CpuStream::copy(std::byte* to, const std::byte* from, int64_t bytes) {
   enqueue([=] { std::memcpy(to, from, static_cast<size_t>(bytes)); });
 }
 
 void CpuStream::push(Item item) {
+  if (capture_ != nullptr) {
+    capture_->steps.push_back({this, std::move(item)});
+    return;
+  }
   {
     const std::scoped_lock lock(mutex_);
     queue_.push_back(std::move(item));

@@ -15,7 +15,9 @@
 #include <exception>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 
 #include "base/system/threads.h"
@@ -47,6 +49,8 @@ class CpuDevice : public Device {
   base::ThreadPool pool_;
 };
 
+class CpuGraph;
+
 class CpuStream final : public Stream {
  public:
   CpuStream(CpuDevice& device, std::string name, StreamMode mode);
@@ -75,11 +79,16 @@ class CpuStream final : public Stream {
   }
 
  private:
+  friend class CpuGraph;
   struct Item {
     std::function<void()> work;
     bool even_if_failed;
   };
 
+  // Worker streams can capture: the graph queues the same work again.
+  std::unique_ptr<Graph> do_capture(std::span<Stream* const> others,
+                                    const std::function<void()>& queue_work) override;
+  void do_launch(const Graph&) override;
   void do_wait(const Event&) override;
   void copy(std::byte* to, const std::byte* from, int64_t bytes) override;
   void push(Item item);
@@ -92,7 +101,8 @@ class CpuStream final : public Stream {
   std::deque<Item> queue_;
   bool busy_ = false;
   bool stopping_ = false;
-  std::exception_ptr failure_;  // written by the worker only
+  std::exception_ptr failure_;   // written by the worker only
+  CpuGraph* capture_ = nullptr;  // receives what is pushed; used by the host thread only
   std::thread worker_;
 };
 

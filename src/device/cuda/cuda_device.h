@@ -6,7 +6,9 @@
 #include <cuda_runtime.h>
 
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <span>
 
 #include "device/accelerator.h"
 #include "device/device.h"
@@ -64,7 +66,6 @@ class CudaStream final : public Stream {
 
   CudaDevice& cuda_device() const { return cuda_device_; }
   cudaStream_t handle() const { return handle_; }
-  bool is_capturing() const { return is_capturing_; }
 
   Event record() override;
   void synchronize() override;
@@ -72,18 +73,24 @@ class CudaStream final : public Stream {
   Event record_timed() override;
   void record_timed(Event& reused) override;
   double seconds_between(const Event& begin, const Event& end) const override;
-  std::unique_ptr<Graph> capture(const std::function<void()>& queue_work) override;
-  void launch(const Graph&) override;
+  // Adds 1 to a number in host memory of this device, in the order of the stream.
+  void tick(int64_t* number);
 
  private:
+  void record_in(const Event&);
   void do_wait(const Event&) override;
+  std::unique_ptr<Graph> do_capture(std::span<Stream* const> others,
+                                    const std::function<void()>& queue_work) override;
+  void do_launch(const Graph&) override;
   void copy(std::byte* to, const std::byte* from, int64_t bytes) override;
   void range_begins(const std::string& name) override;
   void range_ends() override;
 
   CudaDevice& cuda_device_;
   cudaStream_t handle_ = nullptr;
-  bool is_capturing_ = false;
+  uint64_t capture_ = 0;                // the number of the capture in progress; 0: none
+  std::vector<CudaStream*> capturing_;  // all streams of that capture
+  std::vector<uint64_t> captures_;      // in which it took part
 };
 
 // Returns whether the device has reached this event of a CudaStream. Throws DeviceError if the

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nvtx3/nvToolsExt.h>
 
+#include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "base/check.h"
@@ -19,11 +21,20 @@ class CudaEvent final : public Event::State {
   CudaEvent& operator=(const CudaEvent&) = delete;
 
   cudaEvent_t handle = nullptr;
+  const Stream* source = nullptr;  // that recorded it last; it may be gone
+  uint64_t capture = 0;            // in which that happened; 0: in none
 };
+
+// Makes `later` wait for all work of `earlier` so far. `event` is only used inside.
+void order(CudaEvent& event, cudaStream_t earlier, cudaStream_t later) {
+  cuda_check(cudaEventRecord(event.handle, earlier), "recording an event");
+  cuda_check(cudaStreamWaitEvent(later, event.handle, 0), "waiting for an event");
+}
 
 class CudaGraph final : public Graph {
  public:
-  explicit CudaGraph(cudaGraph_t captured) {
+  CudaGraph(cudaGraph_t captured, std::vector<CudaStream*> other_streams)
+      : others(std::move(other_streams)) {
     const cudaError_t status = cudaGraphInstantiate(&exec, captured, 0);
     cudaGraphDestroy(captured);
     cuda_check(status, "preparing a captured step");
@@ -33,10 +44,11 @@ class CudaGraph final : public Graph {
   CudaGraph& operator=(const CudaGraph&) = delete;
 
   cudaGraphExec_t exec = nullptr;
+  std::vector<CudaStream*> others;
 };
 
-const CudaEvent& cuda_event(const Event& event, const std::string& stream) {
-  const auto* state = dynamic_cast<const CudaEvent*>(event.state());
+CudaEvent& cuda_event(const Event& event, const std::string& stream) {
+  auto* state = dynamic_cast<CudaEvent*>(event.state());
   TRIREME_CHECK(state != nullptr, "stream '{}' was given an event of another device", stream);
   return *state;
 }
@@ -55,15 +67,22 @@ CudaStream::~CudaStream() {
 }
 
 Event CudaStream::record() {
-  auto event = std::make_shared<CudaEvent>(cudaEventDisableTiming);
-  cuda_check(cudaEventRecord(event->handle, handle_), "recording an event");
-  return event_at(std::move(event));
+  Event event = event_at(std::make_shared<CudaEvent>(cudaEventDisableTiming));
+  record_in(event);
+  return event;
 }
 
 Event CudaStream::record_timed() {
-  auto event = std::make_shared<CudaEvent>(cudaEventDefault);
-  cuda_check(cudaEventRecord(event->handle, handle_), "recording an event");
-  return event_at(std::move(event));
+  Event event = event_at(std::make_shared<CudaEvent>(cudaEventDefault));
+  record_in(event);
+  return event;
+}
+
+void CudaStream::record_in(const Event& event) {
+  CudaEvent& state = cuda_event(event, name());
+  cuda_check(cudaEventRecord(state.handle, handle_), "recording an event");
+  state.source = this;
+  state.capture = capture_;
 }
 
 void CudaStream::record_timed(Event& reused) {
@@ -71,7 +90,7 @@ void CudaStream::record_timed(Event& reused) {
     reused = record_timed();
     return;
   }
-  cuda_check(cudaEventRecord(cuda_event(reused, name()).handle, handle_), "recording an event");
+  record_in(reused);
 }
 
 bool CudaStream::is_reached(const Event& event) const { return has_happened(event); }
@@ -85,8 +104,20 @@ double CudaStream::seconds_between(const Event& begin, const Event& end) const {
 }
 
 void CudaStream::do_wait(const Event& event) {
-  cuda_check(cudaStreamWaitEvent(handle_, cuda_event(event, name()).handle, 0),
-             "waiting for an event");
+  const CudaEvent& state = cuda_event(event, name());
+  const auto has = [](const auto& all, const auto& one) {
+    return std::ranges::find(all, one) != all.end();
+  };
+  // Across the border of a graph launch() orders the streams of the graph. A captured stream that
+  // waits for another one is refused by CUDA.
+  if (state.capture != capture_ && capture_ != 0 && has(capturing_, state.source)) return;
+  if (state.capture != capture_ && capture_ == 0) {
+    TRIREME_CHECK(has(captures_, state.capture),
+                  "stream '{}' waits for an event of a captured step, of which it is no part",
+                  name());
+    return;
+  }
+  cuda_check(cudaStreamWaitEvent(handle_, state.handle, 0), "waiting for an event");
 }
 
 void CudaStream::synchronize() {
@@ -94,30 +125,62 @@ void CudaStream::synchronize() {
   cuda_device_.run_check();
 }
 
-std::unique_ptr<Graph> CudaStream::capture(const std::function<void()>& queue_work) {
+std::unique_ptr<Graph> CudaStream::do_capture(std::span<Stream* const> others,
+                                              const std::function<void()>& queue_work) {
+  static std::atomic<uint64_t> last_number = 0;
+  const uint64_t number = ++last_number;
+  std::vector<CudaStream*> side;
+  for (Stream* stream : others) side.push_back(&cuda_stream(*stream));
+  std::vector<CudaStream*> all = side;
+  all.push_back(this);
   // Thread-local: a call of this thread that would wait for the GPU fails the capture.
   cuda_check(cudaStreamBeginCapture(handle_, cudaStreamCaptureModeThreadLocal),
              "starting to capture a step");
-  is_capturing_ = true;
+  for (CudaStream* stream : all) {
+    stream->capture_ = number;
+    stream->capturing_ = all;
+    stream->captures_.push_back(number);
+  }
+  const auto leave = [&all] {
+    for (CudaStream* stream : all) {
+      stream->capture_ = 0;
+      stream->capturing_.clear();
+    }
+  };
+  // The first work of the others follows, and the end of the graph comes after their last.
+  std::vector<std::unique_ptr<CudaEvent>> borders;
+  const auto border = [&borders](CudaStream& earlier, CudaStream& later) {
+    borders.push_back(std::make_unique<CudaEvent>(cudaEventDisableTiming));
+    order(*borders.back(), earlier.handle(), later.handle());
+  };
   cudaGraph_t captured = nullptr;
   try {
+    for (CudaStream* stream : side) border(*this, *stream);
     queue_work();
+    for (CudaStream* stream : side) border(*stream, *this);
   } catch (...) {
-    is_capturing_ = false;
+    leave();
     cudaStreamEndCapture(handle_, &captured);
     if (captured != nullptr) cudaGraphDestroy(captured);
     cudaGetLastError();  // the first exception is the cause
     throw;
   }
-  is_capturing_ = false;
+  leave();
   cuda_check(cudaStreamEndCapture(handle_, &captured), "capturing a step");
-  return std::make_unique<CudaGraph>(captured);
+  return std::make_unique<CudaGraph>(captured, std::move(side));
 }
 
-void CudaStream::launch(const Graph& graph) {
+void CudaStream::do_launch(const Graph& graph) {
   const auto* found = dynamic_cast<const CudaGraph*>(&graph);
   TRIREME_CHECK(found != nullptr, "stream '{}' was given a graph of another device", name());
+  if (found->others.empty()) {
+    cuda_check(cudaGraphLaunch(found->exec, handle_), "launching a captured step");
+    return;
+  }
+  CudaEvent border(cudaEventDisableTiming);
+  for (const CudaStream* stream : found->others) order(border, stream->handle(), handle_);
   cuda_check(cudaGraphLaunch(found->exec, handle_), "launching a captured step");
+  for (const CudaStream* stream : found->others) order(border, handle_, stream->handle());
 }
 
 void CudaStream::copy(std::byte* to, const std::byte* from, int64_t bytes) {

@@ -36,6 +36,8 @@ class DataGroups {
   bool has_peers() const { return own_stream_ != nullptr; }
   // Does closing a step need other ranks, along the data axes, tp or pp?
   bool closes_with_peers() const { return closing_ != nullptr; }
+  // Can a step with its calls to other ranks be captured?
+  bool can_be_captured() const { return closing_ == nullptr || closing_->can_be_captured(); }
   const spec::Coord& coord() const { return coord_; }
   device::Stream& stream() { return own_stream_ ? *own_stream_ : compute_; }
   device::Stream& compute() { return compute_; }

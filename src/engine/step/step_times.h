@@ -41,6 +41,7 @@ class StepTimer {
   void set_on(bool on) { is_on_ = on; }
   // Measures the waits of the steps that begin later, or only their begin and end.
   void measure_waits(bool on) { measures_waits_ = on; }
+  bool measures_waits() const { return measures_waits_; }
 
   void begin();  // the host queues a step's work after this
   void end();

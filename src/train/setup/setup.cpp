@@ -112,6 +112,7 @@ spec::Plan make_plan(const config::Config& c, const spec::ModelSpec& model,
 engine::EngineOptions make_engine_options(const config::Config& c) {
   engine::EngineOptions o;
   o.seed = static_cast<uint64_t>(c.debug.seed);
+  o.capture_ranks = c.comm.capture;
   o.adamw = {.beta1 = static_cast<float>(c.optimizer.beta1),
              .beta2 = static_cast<float>(c.optimizer.beta2),
              .eps = static_cast<float>(c.optimizer.eps),

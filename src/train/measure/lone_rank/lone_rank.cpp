@@ -73,6 +73,7 @@ bool LoneRank::has_head() const {
 }
 
 void LoneRank::set_options(engine::EngineOptions& options) const {
+  options.capture_ranks = true;
   if (has_head()) return;
   options.absent_tokens = plan_.layout.global_batch() * plan_.seq_len;
 }
