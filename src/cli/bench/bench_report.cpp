@@ -39,6 +39,10 @@ void print_lone_rank(const train::StepBench& r, const train::StepBenchPeaks& pea
                obs::grouped(bytes["predicted"].get<int64_t>()),
                obs::grouped(bytes["measured"].get<int64_t>()));
   }
+  fmt::print(
+      "beside compute     {:.2f} ms a step, {:.2f} ms of them exposed; ops take {:.3f} times as "
+      "long as without transfers (traced steps)\n",
+      1e3 * r.transfers->seconds, 1e3 * r.transfers->exposed_seconds, r.transfers->slow_down());
   fmt::print("stand-ins          {} beside the plan's memory\n",
              obs::bytes_text(lone.stand_in_bytes));
   fmt::print("ms per step        {:.1f} ({:.1f} to {:.1f})\n", 1e3 * r.median(),

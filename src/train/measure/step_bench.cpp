@@ -93,6 +93,10 @@ base::Json lone_json(const StepBenchOptions& options, const StepBench& r,
       {"skipped_steps", r.skipped},
       {"memory", {{"predicted", memory_json(lone.memory)}, {"measured", memory_json(r.measured)}}},
       {"measured_seconds", r.median()},
+      {"transfer_seconds", r.transfers->seconds},
+      {"exposed_transfer_seconds", r.transfers->exposed_seconds},
+      {"op_seconds", r.transfers->op_seconds},
+      {"op_seconds_without_transfers", r.transfers->op_seconds_alone},
       {"predicted", nullptr}};
   if (time != nullptr) {
     json["predicted"] = {{"machine", time->machine},
@@ -164,6 +168,10 @@ StepBench bench_steps(const spec::ModelSpec& model, const StepBenchOptions& opti
       engine.step(source, 3e-4);
       for (TimedOp& op : timeline.finish()) result.observed.push_back(std::move(op));
     }
+  }
+  if (lone) {
+    constexpr int64_t transfer_steps = 2;
+    result.transfers = measure_transfers(engine, source, *lone, transfer_steps);
   }
   return result;
 }

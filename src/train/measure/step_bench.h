@@ -12,6 +12,7 @@
 #include "config/config.h"
 #include "spec/plan.h"
 #include "train/measure/lone_rank/lone_rank.h"
+#include "train/measure/lone_rank/lone_transfers.h"
 #include "train/measure/roofline.h"
 #include "train/setup/fit.h"
 
@@ -47,6 +48,7 @@ struct StepBench {
   int64_t observed_steps = 0;
   // ---- of a rank without its peers
   std::optional<LoneRankFacts> lone;
+  std::optional<LoneTransfers> transfers;
   spec::TrafficTable sent;  // in a timed step
   int64_t skipped = 0;      // steps whose update was not applied, of all
 

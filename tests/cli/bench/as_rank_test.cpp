@@ -43,6 +43,12 @@ base::Json expect_as_predicted(const Scratch& s, int rank, const std::string& la
   EXPECT_EQ(own.at("transfers"), "local copies, no link");
   EXPECT_TRUE(own.at("predicted").is_null());
   EXPECT_GT(own.at("measured_seconds").get<double>(), 0);
+  const auto seconds = [&own](const char* key) { return own.at(key).get<double>(); };
+  EXPECT_GT(seconds("transfer_seconds"), 0);
+  EXPECT_GE(seconds("exposed_transfer_seconds"), 0);
+  EXPECT_LE(seconds("exposed_transfer_seconds"), 1.000001 * seconds("transfer_seconds"));
+  EXPECT_GT(seconds("op_seconds"), 0);
+  EXPECT_GT(seconds("op_seconds_without_transfers"), 0);
   EXPECT_EQ(answer.at("captured"), false);
   EXPECT_FALSE(answer.contains("tokens_per_second"));
   return answer;

@@ -42,6 +42,8 @@ class LoneRank {
   bool has_head() const;
   // Adds what an engine of this rank needs to know.
   void set_options(engine::EngineOptions&) const;
+  // Later calls move nothing: memory keeps what earlier ones have left there.
+  void stop_transfers() { world_.stop_moving(); }
 
  private:
   const spec::Plan& plan_;
