@@ -98,7 +98,8 @@ function(trireme_add_folders)
     target_include_directories(trireme_${folder} PUBLIC ${PROJECT_SOURCE_DIR}/src)
     trireme_compile_options(trireme_${folder})
     if(folder MATCHES "^(analysis|board|cli|config|train)$")
-      # They read arguments and files once: a third less time of the compiler, no loop that a user would wait for.
+      # They read arguments and files, or queue work of other folders: a third less time of the compiler, and no loop
+      # that a user would wait for.
       target_compile_options(trireme_${folder} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
     endif()
     if(TRIREME_HAS_CUDA AND EXISTS ${PROJECT_SOURCE_DIR}/src/${folder}/cuda)

@@ -44,6 +44,21 @@ constexpr int max_captured_layers = 800;
 // Muon's update of a layer has as many nodes as seven micro-batches of it.
 constexpr int muon_microbatches = 7;
 
+// The layers of the rank that has most. NCCL requires that all ranks capture a call or none does,
+// so nothing that differs between ranks may decide.
+int max_rank_layers(const spec::ModelSpec& model, const spec::Plan& plan) {
+  int max_layers = 0;
+  for (int rank = 0; rank < plan.mesh[spec::Axis::pp]; ++rank) {
+    int layers = 0;
+    for (const int stage : schedule::stages_of(plan.schedule, rank)) {
+      const spec::LayerRange range = spec::layers_of_stage(model, plan, stage);
+      layers += range.last - range.first;
+    }
+    max_layers = std::max(max_layers, layers);
+  }
+  return max_layers;
+}
+
 }  // namespace
 
 struct Engine::Arenas {
@@ -297,7 +312,7 @@ Engine::CapturedStep* Engine::captured_step(double learning_rate) {
   const bool captures_peers = options_.capture_ranks && groups_->can_be_captured();
   if (!options_.capture || (groups_->closes_with_peers() && !captures_peers) || steps_ == 0 ||
       is_held || is_watched || compute_->observer() != nullptr || has_times_ ||
-      passes * executor_->layers() > max_captured_layers) {
+      passes * max_rank_layers(model_, plan_) > max_captured_layers) {
     return nullptr;
   }
   buckets_->flush_updates();  // of a step that was not captured, with its learning rate

@@ -245,12 +245,6 @@ void Executor::evaluate(device::Stream& compute, const InputStaging& inputs, nn:
   pipe_.count_as_other(false);
 }
 
-int Executor::layers() const {
-  int sum = 0;
-  for (const auto& s : stages_) sum += s->layers();
-  return sum;
-}
-
 int Executor::index_of(int number) const {
   const auto found = std::find(stage_numbers_.begin(), stage_numbers_.end(), number);
   return found == stage_numbers_.end() ? -1 : static_cast<int>(found - stage_numbers_.begin());

@@ -32,7 +32,6 @@ class Executor {
   // Queues the forward of micro-batch 0 through all stages and keeps no slots.
   void evaluate(device::Stream& compute, const InputStaging&, nn::StepSink&);
 
-  int layers() const;  // of all stages of this rank
   // Records the times of the actions of every run. Null: none. Not owned.
   void set_times(ActionTimes* times) { times_ = times; }
 
