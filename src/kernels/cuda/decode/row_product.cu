@@ -111,17 +111,23 @@ __global__ void __launch_bounds__(warps* warp_size) product_kernel(Args args, in
 #pragma unroll
     for (int r = 0; r < R; ++r) sums[0][r] = first[0][r];
   }
+  // Each result is completed and stored by one lane.
+  static_assert(C * R <= warp_size);
+  const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  float value = 0;
 #pragma unroll
   for (int c = 0; c < C; ++c) {
 #pragma unroll
     for (int r = 0; r < R; ++r) {
-      float value = warp_sum(sums[c][r]);
-      if (threadIdx.x % warp_size != 0 || r >= rows || col + c >= args.cols) continue;
-      if (args.bias.data != nullptr) value += args.bias.get(0, col + c);
-      if (args.residual.data != nullptr) value += args.residual.get(row + r, col + c);
-      args.y.set(row + r, col + c, value);
+      const float sum = warp_sum(sums[c][r]);
+      if (lane == c * R + r) value = sum;
     }
   }
+  const int c = lane / R, r = lane % R;
+  if (c >= C || r >= rows || col + c >= args.cols) return;
+  if (args.bias.data != nullptr) value += args.bias.get(0, col + c);
+  if (args.residual.data != nullptr) value += args.residual.get(row + r, col + c);
+  args.y.set(row + r, col + c, value);
 }
 
 template <typename T, int R, int W>
