@@ -142,7 +142,7 @@ if(TRIREME_SANITIZE)
 endif()
 # Tests that compute little, or only start programs, are compiled a third faster still.
 set(TRIREME_LIGHT_TEST_OPTIONS -O0)
-set(TRIREME_LIGHT_TESTS cli config obs train)
+set(TRIREME_LIGHT_TESTS analysis board ckpt cli config data obs plan train)
 
 function(trireme_add_unit_tests)
   foreach(folder IN LISTS TRIREME_FOLDERS)
