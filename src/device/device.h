@@ -193,7 +193,7 @@ class Stream {
   kernels::OpObserver* observer_ = nullptr;
   WaitWatch* waits_ = nullptr;
   std::vector<CallObserver*> call_observers_;
-  std::vector<std::function<void()>>* host_work_ = nullptr;  // of the graph that is being captured
+  std::vector<std::function<void()>>* host_work_ = nullptr;  // receives at_launch()
 };
 
 // Names the work that is queued during its lifetime, for profilers and traces. Ranges nest.

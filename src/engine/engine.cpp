@@ -315,7 +315,8 @@ Engine::CapturedStep* Engine::captured_step(double learning_rate) {
       passes * max_rank_layers(model_, plan_) > max_captured_layers) {
     return nullptr;
   }
-  buckets_->flush_updates();  // of a step that was not captured, with its learning rate
+  // A step that was not captured may have deferred updates, which use its learning rate.
+  buckets_->flush_updates();
   set_learning_rate(learning_rate);
   CapturedStep& captured = graphs_[numerics_->measures() ? 1 : 0];
   if (captured.graph) {

@@ -226,11 +226,11 @@ class Engine {
   void prepare_scales();
   struct CapturedStep {
     std::unique_ptr<device::Graph> graph;
-    spec::TrafficTable traffic;  // of one launch
+    spec::TrafficTable traffic;  // sent by one launch
   };
   // Returns the graph of this step, which sets its learning rate; null: the step is not replayed.
   CapturedStep* captured_step(double learning_rate);
-  std::vector<device::Stream*> side_streams();  // of a step, beside compute
+  std::vector<device::Stream*> side_streams();  // that a step uses beside compute
   // Has every block in 8 bits a history, also on other ranks along pp? Collective.
   bool have_histories();
   void collect_magnitudes();
@@ -287,8 +287,8 @@ class Engine {
   int64_t steps_ = 0;
   // Steps that measure no numerics, and steps that do.
   std::array<CapturedStep, 2> graphs_;
-  spec::TrafficTable
-      replayed_;  // bytes that groups have not counted: of all launches but the first
+  // Bytes that groups have not counted: every launch but the first sent them.
+  spec::TrafficTable replayed_;
 
   // Drains all streams before the memory that their work uses is freed, also if the constructor's
   // body throws and the engine's destructor does not run. Declared last, so destroyed first.

@@ -77,9 +77,9 @@ class MergedSums {
 
  private:
   int64_t copies_, slices_;
-  int64_t copy_ = 0, slice_ = 0;  // of the next rank
+  int64_t copy_ = 0, slice_ = 0;  // where the next rank is
   bool is_counted_ = false;       // one of the copies so far
-  uint64_t samples_ = 0;          // of the first rank of the data rank
+  uint64_t samples_ = 0;          // that the first rank of the data rank has
   StepSums sums_ = {};
 };
 

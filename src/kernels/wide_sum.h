@@ -52,8 +52,8 @@ constexpr WideParts wide_parts(double block_sum) {
 }
 
 // Adds one block sum. A limb holds 2^31 of them before it must be normalised, that is 2^38
-// elements of one rank; sums of several ranks are added by
-// add_normalised().
+// elements of one rank; add_normalised() adds sums of
+// several ranks.
 constexpr void add_block_sum(WideSum& sum, double block_sum) {
   const WideParts parts = wide_parts(block_sum);
   for (int i = 0; i < 3; ++i) {

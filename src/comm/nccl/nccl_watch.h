@@ -75,7 +75,7 @@ class NcclWatch {
   std::vector<Watched> watched_;  // used by the thread only
 
   struct Ticks {
-    device::HostBuffer memory;  // of the number
+    device::HostBuffer memory;  // holds the number
     int64_t expected = 0;       // after the graphs that were launched
     int64_t* number() const { return reinterpret_cast<int64_t*>(memory.data()); }
   };

@@ -51,6 +51,14 @@ std::string backend_problem(RankBackend backend, const config::Config& c,
                       "auto or threads for ranks in one process",
                       ranks_of(c));
   }
+  if (c.comm.capture && backend != RankBackend::nccl) {
+    return "comm.capture = true: only steps of ranks over nccl can be captured; leave it out, or "
+           "use comm.backend = nccl on GPUs";
+  }
+  if (c.comm.capture && (c.comm.debug || info.debug)) {
+    return "comm.capture = true: ranks that compare their calls (comm.debug) cannot be captured; "
+           "use one of the two";
+  }
   if (backend == RankBackend::gloo) {
     if (on_gpu) return name + "Gloo transfers CPU memory only; use --device cpu, or nccl";
     return comm::gloo_status();

@@ -10,8 +10,8 @@
 
 namespace trireme::kernels::cuda {
 
-constexpr int column_threads = 128;  // of norm_backward_columns
-constexpr int row_threads = 512;     // of norm_backward_rows, at most
+constexpr int column_threads = 128;  // norm_backward_columns
+constexpr int row_threads = 512;     // norm_backward_rows, at most
 static_assert(row_threads <= norm_max_threads);
 
 // How a general kernel moves elements: vectors of type T, or single ones of a type known at run
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(row_threads) norm_backward_rows(NormBackward a
   __shared__ SharedSums<2> shared;
   const int64_t t = blockIdx.x;
   const auto [mean, r] = stats_at<kind>(a.stats + t * a.stats_stride);
-  Sums<2> sums = {};  // of g xhat, and of g
+  Sums<2> sums = {};  // g xhat, and g
   for (int64_t c = int64_t{threadIdx.x} * W; c < a.D; c += blockDim.x * W) {
     float dy[W], x[W], weight[W];
     Elements::load(a.dy, t, c, dy);

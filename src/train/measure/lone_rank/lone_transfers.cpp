@@ -8,7 +8,7 @@
 namespace trireme::train {
 namespace {
 
-constexpr int32_t compute_index = 0;  // of Engine::streams()
+constexpr int32_t compute_index = 0;  // in Engine::streams()
 
 RankTrace traced_steps(engine::Engine& engine, engine::MicrobatchSource& source, int64_t steps) {
   StreamTimeline timeline(engine.streams());

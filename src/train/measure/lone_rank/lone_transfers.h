@@ -11,9 +11,9 @@ namespace trireme::train {
 
 // Seconds in a step.
 struct LoneTransfers {
-  double seconds = 0;           // of all transfers, each on its stream
+  double seconds = 0;           // all transfers, each on its stream
   double exposed_seconds = 0;   // the part of them in which no op ran on compute
-  double op_seconds = 0;        // of the ops on compute
+  double op_seconds = 0;        // the ops on compute
   double op_seconds_alone = 0;  // the same in steps without transfers
 
   // How much longer ops take beside transfers, which use the same memory and multiprocessors.
