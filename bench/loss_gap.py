@@ -8,6 +8,10 @@ tenth of its steps and the difference to bf16 of the same seed in percent; then,
 differences, its standard error if there are several seeds, and the noise. Runs that differ by a rounding somewhere
 soon differ as much as seeds do: a difference below the noise says nothing, in either direction.
 
+Most of that noise arises early, where the gradient is large and the learning rate still rises, and stays to the end.
+--start-tokens keeps it out: bf16 trains on so many tokens first, and all recipes, bf16 among them, continue from its
+checkpoint with --tokens further ones. Such pairs differ only by what the recipes lose from there on.
+
 Without --data a corpus is made of text files below --folder (sources and documents of this machine) and becomes the
 data set, by --tokenizer or by one of --vocab tokens that is trained on it. --jobs 2 trains two runs at once: what one
 leaves idle on the GPU the other uses. Speeds are not comparable then, losses are.
@@ -21,9 +25,11 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
+import time
 
 SUFFIXES = {".py", ".txt", ".md", ".rst", ".h", ".hpp", ".c", ".cpp", ".cu", ".cuh", ".html", ".json", ".js", ".sh"}
 
@@ -80,10 +86,11 @@ def data_set(options):
     return str(prefix)
 
 
-def losses(options, data, recipe, seed):
-    """Trains, and returns the loss of every step."""
-    folder = pathlib.Path(options.work) / f"{pathlib.Path(options.model).stem}-{recipe}-{seed}"
-    steps = max(10, int(options.tokens) // (options.micro_batch * options.seq))
+def training(options, data, recipe, seed, folder):
+    """The command that trains, without checkpoints; and its first step and number of steps."""
+    batch = options.micro_batch * options.seq
+    start = int(options.start_tokens) // batch
+    steps = start + max(10, int(options.tokens) // batch)
     settings = {
         "job.dump_folder": folder, "training.dataset_path": data, "training.steps": steps,
         "training.local_batch_size": options.micro_batch, "training.seq_len": options.seq,
@@ -92,14 +99,51 @@ def losses(options, data, recipe, seed):
         "lr_scheduler.min_lr_factor": 0,
         "metrics.log_freq": max(1, steps // 10)}
     settings.update(word.split("=", 1) for word in options.set)
-    print(f"{recipe}, seed {seed}: {steps} steps ...", file=sys.stderr, flush=True)
-    call([options.program, "train", "--model", options.model, "--overwrite"] +
-         [f"--{key}={value}" for key, value in settings.items()])
+    command = [options.program, "train", "--model", options.model]
+    return command + [f"--{key}={value}" for key, value in settings.items()], start, steps
+
+
+def run_folder(options, recipe, seed):
+    return pathlib.Path(options.work) / f"{pathlib.Path(options.model).stem}-{recipe}-{seed}"
+
+
+def make_start(options, data, seed):
+    """Trains in bf16 up to the start, and returns the folder of its checkpoint; the run is killed when that is there."""
+    folder = run_folder(options, "start", seed)
+    command, start, _ = training(options, data, "bf16", seed, folder)
+    checkpoint = folder / "checkpoint" / f"step-{start:08d}"
+    print(f"start, seed {seed}: {start} steps ...", file=sys.stderr, flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    with open(os.path.join(options.work, f"start-{seed}.log"), "w", encoding="utf-8") as log:
+        process = subprocess.Popen(command + ["--checkpoint.enable=true", f"--checkpoint.interval={start}"],
+                                   stdout=log, stderr=log)
+        while not checkpoint.exists() and process.poll() is None:
+            time.sleep(0.05)
+        process.kill()
+        process.wait()
+    if not checkpoint.exists():
+        sys.exit(f"loss_gap: no checkpoint of step {start}; see {log.name}")
+    return checkpoint
+
+
+def losses(options, data, recipe, seed):
+    """Trains, and returns the loss of every step after the start."""
+    folder = run_folder(options, recipe, seed)
+    command, start, steps = training(options, data, recipe, seed, folder)
+    if start > 0:
+        shutil.rmtree(folder, ignore_errors=True)
+        copy = folder / "checkpoint" / f"step-{start:08d}"
+        shutil.copytree(run_folder(options, "start", seed) / "checkpoint" / copy.name, copy, copy_function=os.link)
+        command += ["--resume", str(start)]
+    else:
+        command += ["--overwrite"]
+    print(f"{recipe}, seed {seed}: {steps - start} steps ...", file=sys.stderr, flush=True)
+    call(command)
     found = {}
     with open(folder / "metrics.jsonl", encoding="utf-8") as lines:
         for line in lines:
             row = json.loads(line)
-            if row["kind"] == "train" and LOSS in row:
+            if row["kind"] == "train" and LOSS in row and row["step"] > start:
                 found[row["step"]] = row[LOSS]
     return [found[step] for step in sorted(found)]
 
@@ -109,6 +153,7 @@ def main():
     parser.add_argument("--program", default="build/gpu/trireme")
     parser.add_argument("--model", required=True)
     parser.add_argument("--tokens", type=float, required=True)
+    parser.add_argument("--start-tokens", type=float, default=0, help="tokens of a start in bf16 that all runs share")
     parser.add_argument("--micro-batch", type=int, required=True)
     parser.add_argument("--seq", type=int, required=True)
     parser.add_argument("--lr", type=float, default=6e-4)
@@ -125,6 +170,8 @@ def main():
     options = parser.parse_args()
     if options.seeds < 1 or options.jobs < 1:
         parser.error(f"--seeds {options.seeds} --jobs {options.jobs}: both must be at least 1")
+    if options.start_tokens and options.start_tokens < options.micro_batch * options.seq:
+        parser.error(f"--start-tokens {options.start_tokens:g}: at least a batch, or 0 for a start from new weights")
     if not os.access(options.program, os.X_OK):
         parser.error(f"--program {options.program}: no such program; build it, or name another")
     os.makedirs(options.work, exist_ok=True)
@@ -139,6 +186,9 @@ def main():
     recipes = list(filter(None, options.recipes.split(",")))
     runs = [("bf16", seed) for seed in range(1, max(2, options.seeds) + 1)]
     runs += [(recipe, seed) for seed in range(1, options.seeds + 1) for recipe in recipes]
+    if options.start_tokens:
+        for seed in sorted({seed for _, seed in runs}):
+            make_start(options, data, seed)
     tails = {}
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for run, result in zip(runs, pool.map(tail, runs)):
