@@ -202,6 +202,17 @@ TEST(TrainRanks, debug_mode_finds_nothing_and_changes_no_bit) {
   EXPECT_TRUE(result_of(layout).weights == result_of(debug).weights);
 }
 
+TEST(TrainRanks, steps_are_captured_over_nccl_only) {
+  const Scratch s;
+  write_tiny(s);
+  const Outcome outcome = trireme(
+      s, train_words({"--parallelism.data_parallel_shard_degree=2", "--comm.capture=true"}));
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_NE(outcome.err.find("only steps of ranks over nccl can be captured"), std::string::npos)
+      << outcome.err;
+  EXPECT_FALSE(std::filesystem::exists(s.at("run")));
+}
+
 TEST(TrainRanks, start_from_weights_and_run_json_give_the_same_bits) {
   const Scratch s;
   write_tiny(s);
