@@ -19,7 +19,7 @@ namespace {
 using base::ConfigError;
 using base::Json;
 
-Option tokenizer_option() {
+Option data_tokenizer_option() {
   return {.name = "tokenizer",
           .help = "tokenizer.json, a folder that has one, or a SentencePiece .model",
           .is_required = true};
@@ -169,7 +169,7 @@ Verb tokenizer_inspect_verb() {
   return {.name = "data tokenizer inspect",
           .summary = "Print vocabulary, special tokens and steps of a tokenizer",
           .details = "Examples:\n  trireme data tokenizer inspect model/tokenizer.json",
-          .options = {tokenizer_option()},
+          .options = {data_tokenizer_option()},
           .run = run_inspect_tokenizer};
 }
 
@@ -181,7 +181,7 @@ Verb tokenizer_encode_verb() {
               "  trireme data tokenizer encode model/tokenizer.json 'In the beginning'\n"
               "  trireme data tokenizer encode model/tokenizer.json 'In the beginning' "
               "--pieces",
-          .options = {tokenizer_option(),
+          .options = {data_tokenizer_option(),
                       {.name = "text", .help = "Text to encode; default: standard input"},
                       {.name = "--pieces",
                        .kind = Kind::flag,
@@ -196,7 +196,7 @@ Verb tokenizer_decode_verb() {
   return {.name = "data tokenizer decode",
           .summary = "Print the text of ids",
           .details = "Examples:\n  trireme data tokenizer decode model/tokenizer.json 72 105",
-          .options = {tokenizer_option(),
+          .options = {data_tokenizer_option(),
                       {.name = "ids",
                        .kind = Kind::list,
                        .help = "Ids, separated by blanks or commas; default: standard input"},

@@ -25,7 +25,7 @@ using plan::ErrorSummary;
 using plan::PublishedRun;
 using plan::Validated;
 
-std::vector<PublishedRun> read_runs(const Args& args) {
+std::vector<PublishedRun> published_runs_of(const Args& args) {
   // There are many runs and few files: each file is read once.
   std::map<std::string, spec::Machine> machines;
   std::map<std::string, spec::Stack> stacks;
@@ -74,7 +74,7 @@ std::string summary_text(const ErrorSummary& s) {
   return fmt::format("{}  {}\n", text, s.name);
 }
 
-Json summary_json(const std::vector<ErrorSummary>& all) {
+Json summaries_json(const std::vector<ErrorSummary>& all) {
   const auto one = [](const ErrorSummary& s) {
     return Json{{"name", s.name}, {"runs", s.timed},          {"mean_abs_error", s.time},
                 {"bias", s.bias}, {"memory_runs", s.weighed}, {"memory_mean_abs_error", s.memory}};
@@ -148,9 +148,9 @@ Json fits_json(const Fits& fits) {
         {{"name", f.name}, {"shipped", f.shipped}, {"fitted", f.fitted}, {"runs", f.runs}});
   }
   return {{"constants", constants},
-          {"in_sample", summary_json(fits.fitted)},
-          {"leave_one_source_out", summary_json(fits.by_source)},
-          {"hash_split", summary_json(fits.by_hash)}};
+          {"in_sample", summaries_json(fits.fitted)},
+          {"leave_one_source_out", summaries_json(fits.by_source)},
+          {"hash_split", summaries_json(fits.by_hash)}};
 }
 
 void print_fits(const Fits& fits) {
@@ -172,13 +172,13 @@ void print_fits(const Fits& fits) {
 }  // namespace
 
 int validate_plans(const Args& args) {
-  const std::vector<PublishedRun> runs = read_runs(args);
+  const std::vector<PublishedRun> runs = published_runs_of(args);
   const std::vector<Validated> rows = plan::validate(runs);
   const std::vector<ErrorSummary> all = summaries(rows);
   std::optional<Fits> fits;
   if (args.flag("--fit")) fits = make_fits(runs);
   if (args.wants_json()) {
-    Json json = {{"ok", true}, {"summary", summary_json(all)}};
+    Json json = {{"ok", true}, {"summary", summaries_json(all)}};
     json["rows"] = Json::array();
     for (const Validated& row : rows) json["rows"].push_back(row_json(row));
     json["not_predicted"] = Json::array();

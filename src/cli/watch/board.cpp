@@ -30,11 +30,11 @@ namespace fs = std::filesystem;
 
 std::atomic<bool> is_interrupted = false;  // a signal handler can access globals only
 
-void on_interrupt(int /*number*/) { is_interrupted = true; }
+void on_board_interrupt(int /*number*/) { is_interrupted = true; }
 
 void watch_interrupts() {
   struct sigaction action {};
-  action.sa_handler = on_interrupt;
+  action.sa_handler = on_board_interrupt;
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(number, &action, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
 }

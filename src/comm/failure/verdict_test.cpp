@@ -32,14 +32,14 @@ RankReport waits(int rank, const Call& inside) {
                 inside.is_message() ? std::vector<Call>{} : std::vector{inside});
 }
 
-const Call step = call("all_reduce", "world", {0, 1, 2, 3}, 17);
-const Call before = call("all_gather", "world", {0, 1, 2, 3}, 16);
+const Call step_sum = call("all_reduce", "world", {0, 1, 2, 3}, 17);
+const Call gather_before = call("all_gather", "world", {0, 1, 2, 3}, 16);
 
 std::vector<RankReport> one_lags(int laggard) {
   std::vector<RankReport> reports;
   for (int rank = 0; rank < 4; ++rank) {
-    reports.push_back(rank == laggard ? report(rank, std::nullopt, before, {before})
-                                      : waits(rank, step));
+    reports.push_back(rank == laggard ? report(rank, std::nullopt, gather_before, {gather_before})
+                                      : waits(rank, step_sum));
   }
   return reports;
 }
@@ -80,10 +80,10 @@ TEST(Verdict, silence_has_priority_over_lag) {
 // 3 waits for 2 in a pair, 2 waits for 1 to send, 1 computes.
 TEST(Verdict, follows_the_waits) {
   const Call pair = call("all_reduce", "tp", {2, 3}, 4);
-  const Verdict verdict =
-      verdict_of({report(0, std::nullopt, before, {}), report(1, std::nullopt, before, {}),
-                  waits(2, message("recv", 7, 1)), waits(3, pair)},
-                 {.deadline_s = 2, .reporter = 3});
+  const Verdict verdict = verdict_of(
+      {report(0, std::nullopt, gather_before, {}), report(1, std::nullopt, gather_before, {}),
+       waits(2, message("recv", 7, 1)), waits(3, pair)},
+      {.deadline_s = 2, .reporter = 3});
   EXPECT_EQ(verdict.culprits, RankList{1});
   EXPECT_NE(verdict.text.find("rank 1 did not enter recv #7 from rank 1"), std::string::npos)
       << verdict.text;
@@ -101,7 +101,7 @@ TEST(Verdict, groups_with_the_same_name_are_distinguished_by_their_ranks) {
 TEST(Verdict, in_a_cycle_the_minority_is_blamed) {
   const Call pair = call("all_reduce", "pair", {2, 3}, 50);
   std::vector<RankReport> reports = one_lags(3);
-  reports[3] = report(3, pair, before, {before, pair});
+  reports[3] = report(3, pair, gather_before, {gather_before, pair});
   EXPECT_EQ(verdict_of(reports, {.deadline_s = 2, .reporter = 3}).culprits, RankList{3});
   const Verdict tie = verdict_of({waits(0, message("recv", 1, 1)), waits(1, message("recv", 1, 0))},
                                  {.deadline_s = 2, .reporter = 0});
@@ -114,7 +114,7 @@ TEST(Verdict, names_ranks_that_never_started_and_the_case_that_none_lags) {
   reports[2].position.reset();
   EXPECT_EQ(verdict_of(reports, {.reporter = 0}).culprits, RankList{2});
   std::vector<RankReport> all;
-  for (int rank = 0; rank < 4; ++rank) all.push_back(waits(rank, step));
+  for (int rank = 0; rank < 4; ++rank) all.push_back(waits(rank, step_sum));
   EXPECT_TRUE(verdict_of(all, {.reporter = 0}).culprits.empty());
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 // After this many rounds of micro-batches through all ranks the peaks no longer grow, except in
 // GPipe.
-constexpr int64_t rounds = 3;
+constexpr int64_t settling_rounds = 3;
 
 // Counts micro-batches in flight by stage of the rank, and records the peaks.
 class Counter {
@@ -60,19 +60,19 @@ InFlight::Counts interleaved(const Layout& l, int64_t micro_batches, int rank) {
   return merged(counter.peaks(), counter.last());
 }
 
-struct Change {
+struct LifeChange {
   int at = 0, chunk = 0;
   bool begins = true;
 };
 
-Counter counted(std::vector<Change> changes, int chunks) {
+Counter counted(std::vector<LifeChange> changes, int chunks) {
   // A life that ends at a position still counts there.
-  std::ranges::stable_sort(changes, [](const Change& a, const Change& b) {
+  std::ranges::stable_sort(changes, [](const LifeChange& a, const LifeChange& b) {
     if (a.at != b.at) return a.at < b.at;
     return a.begins && !b.begins;
   });
   Counter counter(chunks);
-  for (const Change& change : changes) {
+  for (const LifeChange& change : changes) {
     if (change.begins) counter.begin(change.chunk);
     if (!change.begins) counter.end(change.chunk);
   }
@@ -82,8 +82,8 @@ Counter counted(std::vector<Change> changes, int chunks) {
 InFlight::Counts counts_of(const schedule::Schedule& schedule, int rank) {
   const std::vector<schedule::Action>& program = schedule.program[static_cast<size_t>(rank)];
   const std::vector<int> stages = schedule::stages_of(schedule, rank);
-  std::vector<Change> f_to_b, f_to_w, b_to_w;
-  const auto add = [](std::vector<Change>& all, int chunk, int from, int to) {
+  std::vector<LifeChange> f_to_b, f_to_w, b_to_w;
+  const auto add = [](std::vector<LifeChange>& all, int chunk, int from, int to) {
     all.push_back({from, chunk, true});
     all.push_back({to, chunk, false});
   };
@@ -134,7 +134,7 @@ InFlight in_flight(const Layout& l, int64_t micro_batches) {
 const InFlight& InFlightTable::find(const Layout& l, int64_t micro_batches) {
   const int64_t m = l.schedule == Kind::gpipe || l.pp == 1
                         ? micro_batches
-                        : std::min<int64_t>(micro_batches, rounds * l.pp);
+                        : std::min<int64_t>(micro_batches, settling_rounds * l.pp);
   const std::tuple key(m, l.pp, l.chunks, l.schedule);
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;

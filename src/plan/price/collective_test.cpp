@@ -20,8 +20,9 @@ spec::Machine cluster() {
   return m;
 }
 
-constexpr std::array<Collective, 4> kinds = {Collective::all_reduce, Collective::all_gather,
-                                             Collective::reduce_scatter, Collective::all_to_all};
+constexpr std::array<Collective, 4> all_kinds = {Collective::all_reduce, Collective::all_gather,
+                                                 Collective::reduce_scatter,
+                                                 Collective::all_to_all};
 
 TEST(Collective, ring_times_match_the_textbook_formulas) {
   const double bytes = 1e9;
@@ -58,7 +59,7 @@ TEST(Collective, trees_carry_small_messages) {
 }
 
 TEST(Collective, one_rank_and_no_bytes_are_free) {
-  for (const Collective kind : kinds) {
+  for (const Collective kind : all_kinds) {
     EXPECT_EQ(collective_seconds(cluster(), kind, {1, 1}, 1e9), 0);
     EXPECT_EQ(collective_seconds(cluster(), kind, {8, 1}, 0), 0);
   }
@@ -110,7 +111,7 @@ TEST(Collective, an_all_reduce_is_never_cheaper_than_its_halves_alone) {
 }
 
 TEST(Collective, more_bytes_never_take_less) {
-  for (const Collective kind : kinds) {
+  for (const Collective kind : all_kinds) {
     for (const Group& group : {Group{8, 1}, Group{64, 1}, Group{64, 8}, Group{12, 1}}) {
       double before = 0;
       for (double bytes = 1; bytes < 1e11; bytes *= 3) {

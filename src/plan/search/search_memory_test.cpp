@@ -16,7 +16,7 @@
 namespace trireme::plan {
 namespace {
 
-struct Fitted {
+struct FittedPlan {
   Layout layout;
   double seconds = 0, bytes = 0;  // as the engine allocates them
 };
@@ -37,7 +37,7 @@ SearchOptions some_layouts() {
 TEST(SearchMemory, every_layout_that_fits_is_kept) {
   const Job job = job_of("gpt2-124m", 32, 1024);
   spec::Machine machine = shipped_machine("h100");
-  std::vector<Fitted> all;
+  std::vector<FittedPlan> all;
   SearchOptions options = some_layouts();
   options.visit = [&](const Layout& l, const Price& price) {
     all.push_back({l, price.seconds, engine_bytes(job, machine, trireme_stack(), l)});
@@ -46,7 +46,7 @@ TEST(SearchMemory, every_layout_that_fits_is_kept) {
   (void)search(job, machine, trireme_stack(), options);
   options.visit = {};
   ASSERT_GT(all.size(), 200U);
-  std::ranges::sort(all, {}, &Fitted::bytes);
+  std::ranges::sort(all, {}, &FittedPlan::bytes);
   for (const size_t place : {all.size() / 10, all.size() / 3, all.size() * 3 / 4}) {
     const double room = machine.processor.memory_bytes = all[place].bytes;
     const SearchResult found = search(job, machine, trireme_stack(), options);
@@ -54,7 +54,7 @@ TEST(SearchMemory, every_layout_that_fits_is_kept) {
     for (const Candidate& candidate : found.fastest) kept.insert(to_text(candidate.layout));
     std::map<std::pair<int, int>, bool> fits;  // by tp and pp
     double fastest = INFINITY;
-    for (const Fitted& one : all) {
+    for (const FittedPlan& one : all) {
       bool& family_fits = fits[{one.layout.tp, one.layout.pp}];
       family_fits = family_fits || one.bytes <= room;
       if (one.bytes > room) continue;

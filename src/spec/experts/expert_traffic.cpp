@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t max_row_sum_bytes = int64_t{64} << 20;
 constexpr int64_t max_load_bytes = 16 << 10;  // of one rank, as small_all_reduce_elements
-constexpr int64_t min_bytes_a_part = 256;     // comm::Communicator::set_buffer
+constexpr int64_t min_part_bytes = 256;     // comm::Communicator::set_buffer
 
 }  // namespace
 
@@ -45,7 +45,7 @@ base::TensorSpec expert_buffer(const ModelSpec& model, const Plan& plan) {
   const int64_t load =
       plan.layout.micro_batch * moe->router.experts * base::size_of(base::DType::f32);
   int64_t bytes = std::max(
-      loads * std::clamp(base::round_up(load, min_bytes_a_part), min_bytes_a_part, max_load_bytes),
+      loads * std::clamp(base::round_up(load, min_part_bytes), min_part_bytes, max_load_bytes),
       cuts * max_load_bytes);
   if (plan.mesh[Axis::etp] > 1) {
     const auto rows = static_cast<double>(local_shape_of(plan).rows() * moe->router.chosen);

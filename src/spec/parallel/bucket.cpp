@@ -12,15 +12,15 @@ namespace {
 constexpr int64_t scale_grain = 4;
 
 // Parameters of the same kind along tp are adjacent, in this order.
-enum class Kind : uint8_t { cut, copy, by_rows, partial };
+enum class ParamKind : uint8_t { cut, copy, by_rows, partial };
 
-Kind kind_of(const Param& param) {
-  if (param.view == ParamView::expert) return Kind::cut;
+ParamKind kind_of(const Param& param) {
+  if (param.view == ParamView::expert) return ParamKind::cut;
   const bool is_cut = std::any_of(param.shard.cuts.begin(), param.shard.cuts.end(),
                                   [](const Cut& cut) { return cut.axis == Axis::tp; });
-  if (is_cut) return Kind::cut;
-  if (param.is_by_rows) return Kind::by_rows;
-  return is_partial_along_tp(param, false) ? Kind::partial : Kind::copy;
+  if (is_cut) return ParamKind::cut;
+  if (param.is_by_rows) return ParamKind::by_rows;
+  return is_partial_along_tp(param, false) ? ParamKind::partial : ParamKind::copy;
 }
 
 // Ranks along ep and etp count different elements of an expert bucket in the gradient norm and save
@@ -117,7 +117,7 @@ BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes,
   layout.view = view;
   layout.is_matrix = kind.is_matrix;
   layout.storage = kind.storage;
-  const auto add = [&](bool decays, Kind which) {
+  const auto add = [&](bool decays, ParamKind which) {
     const int64_t begin = layout.elements;
     for (size_t i = 0; i < params.size(); ++i) {
       const Param& param = params[i];
@@ -131,16 +131,16 @@ BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes,
     }
     return Range{begin, layout.elements};
   };
-  layout.cut[0] = add(true, Kind::cut);
-  add(true, Kind::copy);
-  layout.by_rows_decayed = add(true, Kind::by_rows);
+  layout.cut[0] = add(true, ParamKind::cut);
+  add(true, ParamKind::copy);
+  layout.by_rows_decayed = add(true, ParamKind::by_rows);
   layout.decayed = layout.elements;
-  layout.cut[1] = add(false, Kind::cut);
-  add(false, Kind::copy);
-  layout.by_rows = add(false, Kind::by_rows);
-  layout.partial = add(false, Kind::partial);
+  layout.cut[1] = add(false, ParamKind::cut);
+  add(false, ParamKind::copy);
+  layout.by_rows = add(false, ParamKind::by_rows);
+  layout.partial = add(false, ParamKind::partial);
   const auto is_left_out = [](const Param& param) {
-    return param.decays && !param.shard.shape.empty() && kind_of(param) == Kind::partial;
+    return param.decays && !param.shard.shape.empty() && kind_of(param) == ParamKind::partial;
   };
   TRIREME_CHECK(std::none_of(params.begin(), params.end(), is_left_out),
                 "a parameter with weight decay whose gradient is partial along tp");

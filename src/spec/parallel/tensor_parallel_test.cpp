@@ -8,11 +8,11 @@
 namespace trireme::spec {
 namespace {
 
-constexpr int64_t D = 64, V = 300, S = 32, layers = 3;
+constexpr int64_t D = 64, V = 300, S = 32, layer_count = 3;
 
 ModelSpec model_of(Family family, bool qk_norm = false) {
   return make_model({.family = family,
-                     .layers = static_cast<int>(layers),
+                     .layers = static_cast<int>(layer_count),
                      .hidden = D,
                      .heads = 8,
                      .kv_heads = family == Family::gpt2 ? 8 : 4,
@@ -62,8 +62,8 @@ TEST(TensorParallelTest, traffic_of_tensor_parallel) {
           predict_tensor_traffic(model, plan_of(model, {.tp = tp, .microbatches = int(m)}), 0);
       const int64_t all_reduce = 2 * (tp - 1) * (T * D / tp) * 2;
       const int64_t stats = (tp - 1) * T * 3 * 4;
-      EXPECT_EQ(sent.forward, m * ((2 * layers + 1 + 1) * all_reduce + stats));
-      EXPECT_EQ(sent.backward, m * 2 * layers * all_reduce);
+      EXPECT_EQ(sent.forward, m * ((2 * layer_count + 1 + 1) * all_reduce + stats));
+      EXPECT_EQ(sent.backward, m * 2 * layer_count * all_reduce);
       EXPECT_EQ(sent.grads, 0);  // norms see all rows
     }
   }
@@ -78,11 +78,11 @@ TEST(TensorParallelTest, traffic_of_sequence_parallel) {
       predict_tensor_traffic(model, plan_of(model, {.tp = 4, .sequence_parallel = true}), 0);
   const int64_t half = (tp - 1) * (T * D / tp) * 2;  // of what an all-reduce sends
   const int64_t stats = (tp - 1) * T * 3 * 4;
-  EXPECT_EQ(sent.forward, m * ((4 * layers + 1 + 2) * half + stats));
-  EXPECT_EQ(sent.backward, m * ((4 + 2) * layers + 1) * half);
+  EXPECT_EQ(sent.forward, m * ((4 * layer_count + 1 + 2) * half + stats));
+  EXPECT_EQ(sent.backward, m * ((4 + 2) * layer_count + 1) * half);
   // Two norms of a block with weight and bias, each in its own grain of 128 elements; one of the
   // head.
-  EXPECT_EQ(sent.grads, (tp - 1) * (4 * layers + 2) * 128 * 4);
+  EXPECT_EQ(sent.grads, (tp - 1) * (4 * layer_count + 2) * 128 * 4);
 }
 
 TEST(TensorParallelTest, full_recompute_sends_the_forward_again_and_selective_does_not) {
@@ -95,13 +95,13 @@ TEST(TensorParallelTest, full_recompute_sends_the_forward_again_and_selective_do
   const int64_t half = (2 * S * D / 2) * 2, m = 3;
   EXPECT_EQ(backward(Recompute::selective), backward(Recompute::none));
   // h1 and h2 are gathered, x2 is summed; y is not computed.
-  EXPECT_EQ(backward(Recompute::full), backward(Recompute::none) + m * layers * 3 * half);
+  EXPECT_EQ(backward(Recompute::full), backward(Recompute::none) + m * layer_count * 3 * half);
 }
 
 TEST(TensorParallelTest, norms_of_heads_are_partial_sums_also_without_sequence_parallelism) {
   const ModelSpec model = model_of(Family::llama, true);
   const TensorTraffic sent = predict_tensor_traffic(model, plan_of(model, {}), 0);
-  EXPECT_EQ(sent.grads, layers * 2 * 128 * 4);
+  EXPECT_EQ(sent.grads, layer_count * 2 * 128 * 4);
 }
 
 // The ranks along tp together count every element of the gradient once: each rank counts its parts,

@@ -10,7 +10,7 @@ namespace trireme::text {
 
 namespace {
 
-constexpr uint32_t code_points = 0x110000;
+constexpr uint32_t code_point_count = 0x110000;
 
 void set_bits(std::vector<uint8_t>& flat, std::span<const CodePointRange> ranges, uint8_t bits) {
   for (const CodePointRange& range : ranges) {
@@ -26,7 +26,7 @@ const CharClasses& CharClasses::table() {
 }
 
 CharClasses::CharClasses() {
-  std::vector<uint8_t> flat(code_points);
+  std::vector<uint8_t> flat(code_point_count);
   set_bits(flat, *property_ranges("L"), char_class::letter);
   set_bits(flat, *property_ranges("N"), char_class::number);
   set_bits(flat, white_space_ranges(), char_class::space);
@@ -38,7 +38,7 @@ CharClasses::CharClasses() {
   set_bits(flat, rust_mark_ranges(), char_class::mark);
   set_bits(flat, unknown_to_normalization_ranges(), char_class::unknown_to_normalization);
   std::map<std::string, uint16_t> numbers;  // by content of a block
-  for (uint32_t block = 0; block < code_points / 256; ++block) {
+  for (uint32_t block = 0; block < code_point_count / 256; ++block) {
     const auto begin = flat.begin() + block * 256;
     const auto number = static_cast<uint16_t>(numbers.size());
     const auto [found, is_new] = numbers.emplace(std::string(begin, begin + 256), number);
@@ -89,7 +89,7 @@ std::vector<CodePointRange> complement(const std::vector<CodePointRange>& ranges
     if (range.first > next) rest.push_back({next, range.first - 1});
     next = range.last + 1;
   }
-  if (next < code_points) rest.push_back({next, code_points - 1});
+  if (next < code_point_count) rest.push_back({next, code_point_count - 1});
   return rest;
 }
 

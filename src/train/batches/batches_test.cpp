@@ -19,18 +19,18 @@
 namespace trireme::train {
 namespace {
 
-const spec::ModelSpec model = spec::make_model({.family = spec::Family::llama,
-                                                .layers = 1,
-                                                .hidden = 16,
-                                                .heads = 2,
-                                                .ffn = 32,
-                                                .vocab = 256,
-                                                .max_seq = 8});
+const spec::ModelSpec tiny_model = spec::make_model({.family = spec::Family::llama,
+                                                     .layers = 1,
+                                                     .hidden = 16,
+                                                     .heads = 2,
+                                                     .ffn = 32,
+                                                     .vocab = 256,
+                                                     .max_seq = 8});
 
 spec::Plan plan_of(spec::Layout layout) {
   layout.micro_batch = layout.accumulation = 2;
   layout.precision = spec::Precision::fp32;
-  return spec::solve_or_throw(model, {.seq_len = 8}, layout, spec::cpu_backend());
+  return spec::solve_or_throw(tiny_model, {.seq_len = 8}, layout, spec::cpu_backend());
 }
 
 // Fills every index with the micro-batch of index 0.
@@ -70,7 +70,7 @@ std::string problem_of(const spec::Layout& split, const Place& place,
       device::CpuDevice device(kernels::cpu_kernels(), {});
       Rank rank(ranks == 1 ? nullptr : world.communicator(number, {.name = "world"}), plan.mesh,
                 device);
-      engine::Engine engine(device, model, plan, spec::cpu_backend(), {}, rank.mesh());
+      engine::Engine engine(device, tiny_model, plan, spec::cpu_backend(), {}, rank.mesh());
       TrainBatches batches(sampler, plan, place(rank.coord()), 0);
       Repeating repeating(batches);
       for (int64_t step = 0; step < 3; ++step) {

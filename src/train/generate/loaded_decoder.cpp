@@ -15,7 +15,7 @@ namespace {
 // A limit that a step of the largest models would take seconds for.
 constexpr int64_t max_sequences = 4096;
 
-std::string gib(int64_t bytes) {
+std::string gib_text(int64_t bytes) {
   return obs::grouped(static_cast<double>(bytes) / 0x1p30, 3) + " GiB";
 }
 
@@ -44,7 +44,7 @@ std::string advice(const spec::ModelSpec& model, const spec::DecodePlan& plan,
   const auto try_plan = [&](const spec::DecodePlan& other, const std::string& how) {
     const int64_t bytes = spec::decode_memory(model, other, backend).total();
     if (bytes > available_bytes) return false;
-    text += fmt::format("\n  {}\n      needs {}", how, gib(bytes));
+    text += fmt::format("\n  {}\n      needs {}", how, gib_text(bytes));
     return true;
   };
   if (plan.dtype == base::DType::f32) {
@@ -99,8 +99,8 @@ void check_decoder_fits(const spec::ModelSpec& model, const spec::DecodePlan& pl
       "model '{}' with {} of {} tokens does not fit in memory: needs {}, available {} (nothing was "
       "allocated)\n\n{}\n{}",
       model.name, plan.sequences == 1 ? "1 sequence" : fmt::format("{} sequences", plan.sequences),
-      plan.capacity, gib(memory.total()), gib(available_bytes), table_of(memory, available_bytes),
-      advice(model, plan, backend, available_bytes)));
+      plan.capacity, gib_text(memory.total()), gib_text(available_bytes),
+      table_of(memory, available_bytes), advice(model, plan, backend, available_bytes)));
 }
 
 LoadedDecoder::LoadedDecoder(WeightsSource& weights, const DecodeOptions& o)

@@ -92,7 +92,7 @@ std::string family_of(const spec::OpCost& cost) {
 }
 
 // Returns 0 if nothing was measured.
-double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+double quotient(double a, double b) { return b > 0 ? a / b : 0; }
 
 }  // namespace
 
@@ -137,11 +137,11 @@ base::Json Roofline::json() const {
                     {"flops", f.flops},
                     {"bytes", f.bytes},
                     {"ms", 1e3 * f.seconds},
-                    {"tflops_per_second", ratio(f.flops, f.seconds) / 1e12},
-                    {"tb_per_second", ratio(f.bytes, f.seconds) / 1e12},
+                    {"tflops_per_second", quotient(f.flops, f.seconds) / 1e12},
+                    {"tb_per_second", quotient(f.bytes, f.seconds) / 1e12},
                     {"bound", is_compute_bound(f) ? "compute" : "memory"},
-                    {"of_bound", ratio(bound_seconds(f), f.seconds)},
-                    {"of_step", ratio(f.seconds, step_seconds())}});
+                    {"of_bound", quotient(bound_seconds(f), f.seconds)},
+                    {"of_step", quotient(f.seconds, step_seconds())}});
   }
   return {{"families", list},
           {"peak_tflops", flops.per_second / 1e12},

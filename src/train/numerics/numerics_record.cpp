@@ -31,13 +31,13 @@ constexpr Column columns[] = {
 };
 
 // The block in which a figure of a matrix is worst.
-struct Worst {
+struct WorstTensor {
   int layer = 0;
   Quantized role = Quantized::h1;
   double value = 0;
 };
 template <typename Value, typename IsWorse>
-void keep_worse(Worst& worst, int layer, Quantized role, Value value, IsWorse is_worse) {
+void keep_worse(WorstTensor& worst, int layer, Quantized role, Value value, IsWorse is_worse) {
   if (worst.layer == 0 || is_worse(value, worst.value)) worst = {layer, role, value};
 }
 
@@ -113,7 +113,7 @@ std::vector<float> numerics_values(std::span<const int> layers,
 }
 
 std::string numerics_line(std::span<const LayerFigures> layers) {
-  Worst flushed, saturated, snr;
+  WorstTensor flushed, saturated, snr;
   for (const LayerFigures& layer : layers) {
     for (int q = 0; q < spec::quantized_count; ++q) {
       const auto role = static_cast<Quantized>(q);
@@ -125,7 +125,7 @@ std::string numerics_line(std::span<const LayerFigures> layers) {
     }
   }
   if (snr.layer == 0) return "";
-  const auto name = [](const Worst& of) {
+  const auto name = [](const WorstTensor& of) {
     return fmt::format("{} of {}", spec::name_of(of.role), block_name(of.layer));
   };
   std::string text = fmt::format("numerics  lowest SNR {:.1f} dB: {}; most flushed {:.2g} %: {}",

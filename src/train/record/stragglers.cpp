@@ -8,7 +8,7 @@
 namespace trireme::train {
 namespace {
 
-constexpr double min_share = 0.03;
+constexpr double min_excess_share = 0.03;
 
 struct RankCompute {
   double seconds = 0;
@@ -28,7 +28,7 @@ double excess_seconds(std::vector<RankCompute> ranks) {
   for (const RankCompute& rank : ranks) {
     excess = std::max(excess, rank.seconds - median * rank.work);
   }
-  return excess > min_share * median ? excess : 0;
+  return excess > min_excess_share * median ? excess : 0;
 }
 
 }  // namespace

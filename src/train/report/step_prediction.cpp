@@ -15,7 +15,7 @@ namespace {
 // With fewer steps the median is not reliable.
 constexpr int64_t min_steps = 3;
 // The smallest share of the time that is named as a cause.
-constexpr double min_share = 0.01;
+constexpr double min_cause_share = 0.01;
 
 std::vector<std::string> causes_of(const config::Config& config, const TrainSummary& s,
                                    const StepPrediction& step) {
@@ -27,7 +27,7 @@ std::vector<std::string> causes_of(const config::Config& config, const TrainSumm
     return causes;
   }
   const double saving = s.checkpoints.stall_seconds / std::max(s.seconds, 1e-9);
-  if (saving > min_share) {
+  if (saving > min_cause_share) {
     causes.push_back(
         fmt::format("checkpoints blocked the host for {:.0f} % of the time: save less often "
                     "(checkpoint.interval), or to a faster disk",

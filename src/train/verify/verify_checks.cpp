@@ -23,7 +23,7 @@ double relative(double value, double wanted) {
 }
 
 // The worst of an error over steps and ranks.
-struct Worst {
+struct WorstError {
   double error = 0;
   int rank = 0;
   size_t at = 0;  // step, or parameter
@@ -109,7 +109,7 @@ VerifyCheck samples(const CheckedRun& run) {
 }
 
 VerifyCheck initial_weights(const CheckedRun& run) {
-  Worst worst;
+  WorstError worst;
   for (const RankResult& rank : run.layout.ranks) {
     for (size_t i = 0; i < rank.params.size(); ++i) {
       worst.take(rank.params[i].initial, rank.table.rank, i);
@@ -131,7 +131,7 @@ struct StepsCheck {
 
 StepsCheck of_steps(const CheckedRun& run, const char* name, double bound,
                     const std::function<double(const engine::StepReport&)>& value) {
-  Worst worst;
+  WorstError worst;
   StepsCheck result;
   for (const RankResult& rank : run.layout.ranks) {
     for (size_t step = 0; step < rank.steps.size(); ++step) {
@@ -152,7 +152,7 @@ StepsCheck of_steps(const CheckedRun& run, const char* name, double bound,
 
 VerifyCheck of_params(const CheckedRun& run, const char* name, double bound,
                       double Deviation::*error) {
-  Worst worst;
+  WorstError worst;
   std::set<size_t> wrong;
   for (const RankResult& rank : run.layout.ranks) {
     for (size_t i = 0; i < rank.params.size(); ++i) {
