@@ -178,10 +178,6 @@ function(trireme_add_unit_tests)
         target_compile_options(${folder}_test PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${TRIREME_TEST_OPTIONS}>)
       endif()
       target_link_libraries(${folder}_test PRIVATE trireme_${folder} GTest::gtest_main)
-      if(folder STREQUAL kernels)
-        # Every file defines its own Problem, cases and the like.
-        set_target_properties(${folder}_test PROPERTIES UNITY_BUILD OFF)
-      endif()
       if(folder STREQUAL comm)
         # Hundreds of short tests, and a program that takes longer to start where CUDA is in it.
         add_test(NAME comm COMMAND comm_test --gtest_brief=1)

@@ -13,7 +13,7 @@
 
 #include "base/rng.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::router_math_test {
 namespace {
 
 using spec::RouterScore;
@@ -246,4 +246,4 @@ TEST(RouterMathTest, a_bias_moves_against_the_load) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::router_math_test

@@ -12,7 +12,7 @@
 #include "kernels/tests/op_test.h"
 #include "kernels/wide_sum.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::wide_sum_test {
 namespace {
 
 bool equal(WideSum a, WideSum b) {
@@ -213,4 +213,4 @@ TEST(SumSquaresTest, blocks_that_are_not_finite_are_counted) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::wide_sum_test

@@ -197,7 +197,8 @@ const std::vector<Known> known_commands = {
      "5"},
     {"trireme generate runs/kjv --prompts prompts.txt --batch 16 --output out.jsonl", How::here,
      "trireme generate runs/kjv --prompts prompts.txt --batch 16 --output out.jsonl --tokens 5"},
-    {"trireme eval runs/kjv --data book.txt --seq 256", How::here},
+    {"trireme eval runs/kjv --data book.txt --seq 256", How::here,
+     "trireme eval runs/kjv --data book.txt --seq 256 --limit 20"},
     {"trireme eval runs/kjv --tasks tasks.jsonl --per-item answers.jsonl", How::here},
     {"trireme generate DIR --prompt-ids 464,3290 --tokens 20 --temperature 0 --json", How::here},
     {"trireme data build book.txt --output runs/book", How::here},
@@ -255,7 +256,8 @@ const std::vector<Known> known_commands = {
      "--parallelism.logical_dp=4 --checkpoint.interval=20 --job.dump_folder=runs/moved",
      How::here,
      "trireme train configs/kjv.toml --training.steps=4 --training.global_batch_size=8 "
-     "--parallelism.logical_dp=4 --checkpoint.interval=2 --job.dump_folder=runs/moved"},
+     "--parallelism.logical_dp=4 --checkpoint.interval=2 --validation.enable=false "
+     "--job.dump_folder=runs/moved"},
     {"trireme launch -n 2 configs/kjv.toml --training.steps=40 --training.global_batch_size=8 "
      "--parallelism.logical_dp=4 --checkpoint.interval=20 --job.dump_folder=runs/moved "
      "--parallelism.zero_stage=1 --resume 20",
@@ -268,30 +270,31 @@ const std::vector<Known> known_commands = {
      "--parallelism.pipeline_parallel_degree=2 --resume 20",
      How::here,
      "trireme train configs/kjv.toml --training.steps=4 --training.global_batch_size=8 "
-     "--parallelism.logical_dp=4 --checkpoint.interval=2 --job.dump_folder=runs/moved "
-     "--parallelism.pipeline_parallel_degree=2 --resume 2"},
+     "--parallelism.logical_dp=4 --checkpoint.interval=2 --validation.enable=false "
+     "--job.dump_folder=runs/moved --parallelism.pipeline_parallel_degree=2 --resume 2"},
     {"trireme ckpt list runs/moved", How::here},
     {"trireme train configs/kjv.toml --training.steps=40 --training.global_batch_size=8 "
      "--parallelism.logical_dp=4 --checkpoint.interval=20 --job.dump_folder=runs/straight",
      How::here,
      "trireme train configs/kjv.toml --training.steps=4 --training.global_batch_size=8 "
-     "--parallelism.logical_dp=4 --checkpoint.interval=2 --job.dump_folder=runs/straight"},
+     "--parallelism.logical_dp=4 --checkpoint.interval=2 --validation.enable=false "
+     "--job.dump_folder=runs/straight"},
     {"trireme ckpt diff runs/straight runs/moved", How::here},
     {"trireme train configs/kjv.toml --training.steps=21 --trace-steps 3:5 "
      "--job.dump_folder=runs/slow",
      How::here,
      "trireme train configs/kjv.toml --training.steps=6 --trace-steps 3:5 "
-     "--job.dump_folder=runs/slow"},
+     "--validation.enable=false --job.dump_folder=runs/slow"},
     {"trireme train configs/kjv.toml --training.steps=8 "
      "--parallelism.data_parallel_shard_degree=2 --trace-steps 4:6 --job.dump_folder=runs/traced",
      How::here,
-     "trireme train configs/kjv.toml --training.steps=4 "
+     "trireme train configs/kjv.toml --training.steps=4 --validation.enable=false "
      "--parallelism.data_parallel_shard_degree=2 --trace-steps 3:3 --job.dump_folder=runs/traced"},
     {"trireme train configs/kjv.toml --training.steps=40 --system.machine=mine.toml "
      "--job.dump_folder=runs/slower",
      How::here,
      "trireme train configs/kjv.toml --training.steps=4 --system.machine=mine.toml "
-     "--job.dump_folder=runs/slower"},
+     "--validation.enable=false --job.dump_folder=runs/slower"},
     {"trireme bench train --model gpt2-10m --micro-batch 8 --seq 256", How::here,
      "trireme bench train --model gpt2-10m --micro-batch 1 --seq 32 --steps 1 --warmup 0 "
      "--peak-tflops 1"},
@@ -323,8 +326,8 @@ const std::vector<Known> known_commands = {
      "--parallelism.expert_parallel_degree=4 --training.steps=20 --job.dump_folder=runs/experts",
      How::here,
      "trireme train configs/kjv-moe.toml --parallelism.data_parallel_shard_degree=4 "
-     "--parallelism.expert_parallel_degree=4 --training.steps=3 --validation.enable=false "
-     "--job.dump_folder=runs/experts"},
+     "--parallelism.expert_parallel_degree=4 --training.steps=3 --training.seq_len=64 "
+     "--validation.enable=false --job.dump_folder=runs/experts"},
     {"trireme verify configs/kjv-moe.toml --parallelism.data_parallel_shard_degree=2 "
      "--parallelism.expert_parallel_degree=2",
      How::here},

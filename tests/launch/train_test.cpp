@@ -208,7 +208,7 @@ TEST_F(LaunchTrain, a_rank_that_is_killed_is_named) {
 }
 
 // A long run of a tiny model, saved often.
-const Words saved_often = {"--training.steps=400",       "--checkpoint.interval=5",
+const Words saved_often = {"--training.steps=160",       "--checkpoint.interval=5",
                            "--metrics.log_freq=1000",    "--validation.enable=false",
                            "--parallelism.logical_dp=4", "--parallelism.reduce=each"};
 

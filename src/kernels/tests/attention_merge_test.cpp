@@ -8,7 +8,7 @@
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::attention_merge_test {
 namespace {
 
 struct HeadShape {
@@ -134,4 +134,4 @@ TEST(GatherRowsTest, cpu_agrees_with_the_reference) { expect_cpu_agrees(gather_c
 TEST(GatherRowsTest, cuda_agrees_with_the_reference) { expect_cuda_agrees(gather_cases()); }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::attention_merge_test

@@ -13,7 +13,7 @@
 #include "kernels/tests/op_test.h"
 #include "kernels/tests/ranges_rig_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::attention_ranges_test {
 namespace {
 
 struct Problem {
@@ -293,4 +293,4 @@ TEST(AttentionRangesTest, rows_without_keys_have_zeros) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::attention_ranges_test

@@ -11,7 +11,7 @@
 #include "kernels/tests/op_test.h"
 #include "spec/facts/backend.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::attention_test {
 namespace {
 
 struct Heads {
@@ -312,4 +312,4 @@ TEST(AttentionTest, a_query_that_sees_one_key_copies_its_value) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::attention_test

@@ -11,7 +11,7 @@
 #include "kernels/tests/op_test.h"
 #include "kernels/tests/ranges_rig_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::context_attention_test {
 namespace {
 
 using Attend = AttentionResults (*)(const Batch&, const Slices&, Machine&);
@@ -276,4 +276,4 @@ TEST(ContextAttentionTest, costs_count_the_pairs_that_the_caller_states) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::context_attention_test

@@ -8,7 +8,7 @@
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::cross_entropy_test {
 namespace {
 
 // Labels of `rows` tokens: every third is masked, with one of two negative values.
@@ -363,4 +363,4 @@ TEST(CrossEntropyTest, huge_logits_do_not_overflow) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::cross_entropy_test

@@ -12,7 +12,7 @@
 #include "kernels/tests/op_test.h"
 #include "spec/facts/backend.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::cuda_attention_test {
 namespace {
 
 struct Shape3 {
@@ -226,4 +226,4 @@ TEST(CudaAttentionTest, chunks_of_a_zigzag_slice) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::cuda_attention_test

@@ -10,7 +10,7 @@
 #include "kernels/tests/op_test.h"
 #include "spec/facts/backend.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::decoding_test {
 namespace {
 
 // ---- row_product
@@ -249,4 +249,4 @@ TEST(AttentionCachedTest, a_query_does_not_depend_on_the_others) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::decoding_test

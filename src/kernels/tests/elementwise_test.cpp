@@ -8,7 +8,7 @@
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::elementwise_test {
 namespace {
 
 struct Problem {
@@ -210,4 +210,4 @@ TEST(ElementwiseTest, large_inputs_saturate_and_stay_finite) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::elementwise_test

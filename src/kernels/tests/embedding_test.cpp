@@ -6,7 +6,7 @@
 #include "kernels/tests/op_test.h"
 #include "spec/facts/backend.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::embedding_test {
 namespace {
 
 constexpr int64_t position_count = 9;
@@ -178,4 +178,4 @@ TEST(EmbeddingTest, tokens_of_other_ranks_contribute_nothing) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::embedding_test

@@ -12,7 +12,7 @@
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::gelu_gradient_test {
 namespace {
 
 struct Size {
@@ -107,4 +107,4 @@ TEST(GeluGradientTest, cuda_large_products) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::gelu_gradient_test

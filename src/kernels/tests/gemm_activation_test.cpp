@@ -13,7 +13,7 @@
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::gemm_activation_test {
 namespace {
 
 struct Size {
@@ -219,4 +219,4 @@ TEST(GemmActivationTest, cuda_large_products_are_one_kernel_on_hopper) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::gemm_activation_test

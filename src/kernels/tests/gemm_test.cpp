@@ -8,7 +8,7 @@
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::gemm_test {
 namespace {
 
 struct Size {
@@ -294,4 +294,4 @@ TEST(GemmTest, epilogues_have_the_gradient_of_finite_differences) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::gemm_test

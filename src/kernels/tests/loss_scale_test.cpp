@@ -11,7 +11,7 @@
 #include "kernels/tests/op_test.h"
 #include "kernels/wide_sum.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::loss_scale_test {
 namespace {
 
 constexpr float divisor = 64;
@@ -183,4 +183,4 @@ TEST(LossScaleTest, cross_entropy_multiplies_its_gradient) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::loss_scale_test

@@ -9,7 +9,7 @@
 #include "kernels/tests/op_test.h"
 #include "kernels/wide_sum.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::muon_test {
 namespace {
 
 StepState muon_state(int skip = 0) {
@@ -126,4 +126,4 @@ TEST(MuonOpsTest, a_split_master_has_the_bits_of_an_fp32_master) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::muon_test

@@ -7,7 +7,7 @@
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::norm_test {
 namespace {
 
 enum class Alias : uint8_t { none, first, second };  // in place of which operand
@@ -276,4 +276,4 @@ TEST(NormTest, everything_has_the_gradient_of_finite_differences) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::norm_test

@@ -11,7 +11,7 @@
 #include "kernels/step_control.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::optimizer_test {
 namespace {
 
 // Sums of a step whose gradient of the mean loss has this norm.
@@ -442,4 +442,4 @@ TEST(AdamwTest, a_skipped_step_changes_no_bit) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::optimizer_test

@@ -10,7 +10,7 @@
 #include "kernels/step_records.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::records_test {
 namespace {
 
 constexpr int64_t layers = 5;
@@ -177,4 +177,4 @@ TEST(AddLayersTest, the_total_is_the_exact_sum_and_the_squares_are_zeroed) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::records_test

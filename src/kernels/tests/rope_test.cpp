@@ -7,7 +7,7 @@
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::rope_test {
 namespace {
 
 constexpr int64_t position_count = 40;
@@ -220,4 +220,4 @@ TEST(RopeTest, scores_depend_on_the_distance_of_positions_only) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::rope_test

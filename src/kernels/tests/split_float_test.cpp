@@ -6,7 +6,7 @@
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::split_float_test {
 namespace {
 
 // Flat fp32 values, in memory of the operands.
@@ -132,4 +132,4 @@ TEST(SplitFloatTest, a_skipped_step_changes_no_bit) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::split_float_test

@@ -7,7 +7,7 @@
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::utility_test {
 namespace {
 
 struct Problem {
@@ -138,4 +138,4 @@ TEST(UtilityTest, copy_rounds_to_nearest_even) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::utility_test

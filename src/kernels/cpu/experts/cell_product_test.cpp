@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 
-namespace trireme::kernels::cpu {
+namespace trireme::kernels::cpu::cell_product_test {
 namespace {
 
 // Operands and results begin at any float, which matters to vector instructions of some CPUs.
@@ -47,4 +47,4 @@ TEST(CellProductTest, sums_at_any_float_in_memory) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels::cpu
+}  // namespace trireme::kernels::cpu::cell_product_test

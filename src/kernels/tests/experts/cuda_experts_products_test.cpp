@@ -7,7 +7,7 @@
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::cuda_experts_products_test {
 namespace {
 
 struct Groups {
@@ -144,4 +144,4 @@ TEST(CudaExpertsProductsTest, gradients_of_weights_agree) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::cuda_experts_products_test

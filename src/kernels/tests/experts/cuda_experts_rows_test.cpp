@@ -8,7 +8,7 @@
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::cuda_experts_rows_test {
 namespace {
 
 std::vector<int32_t> choices(int64_t tokens, int64_t chosen, int64_t experts, bool is_skewed) {
@@ -221,4 +221,4 @@ TEST(CudaExpertsRowsTest, gradients_of_routers_agree) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::cuda_experts_rows_test

@@ -10,7 +10,7 @@
 
 #include "kernels/tests/experts/codes_rig_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::experts_codes_test {
 namespace {
 
 struct Problem {
@@ -434,4 +434,4 @@ TEST(ExpertsCodesTest, rows_after_the_end_are_neither_read_nor_written) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::experts_codes_test

@@ -7,7 +7,7 @@
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::experts_cost_test {
 namespace {
 
 using spec::GemmLayout;
@@ -205,4 +205,4 @@ TEST(ExpertsCostTest, costs_count_rows_matrices_and_what_is_added_to) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::experts_cost_test

@@ -9,7 +9,7 @@
 #include "kernels/tests/experts/groups_rig_test.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::experts_products_test {
 namespace {
 
 struct Problem {
@@ -334,4 +334,4 @@ TEST(ExpertsProductsTest, a_group_without_rows_gives_zeros_or_keeps_its_sum) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::experts_products_test

@@ -12,7 +12,7 @@
 #include "kernels/tests/experts/groups_rig_test.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::experts_router_test {
 namespace {
 
 using spec::RouterScore;
@@ -403,4 +403,4 @@ TEST(RouterBiasTest, moves_against_the_load_unless_the_step_is_skipped) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::experts_router_test

@@ -11,7 +11,7 @@
 #include "kernels/tests/experts/groups_rig_test.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::experts_rows_test {
 namespace {
 
 using spec::RouterStats;
@@ -404,4 +404,4 @@ TEST(SumPairsTest, the_result_may_be_a_term) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::experts_rows_test

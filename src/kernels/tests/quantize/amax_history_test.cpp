@@ -10,7 +10,7 @@
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::amax_history_test {
 namespace {
 
 constexpr float amax_infinity = std::numeric_limits<float>::infinity();
@@ -84,4 +84,4 @@ TEST(AmaxHistoryTest, enters_finite_magnitudes_of_steps_that_are_not_skipped) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::amax_history_test

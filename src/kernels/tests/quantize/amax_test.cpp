@@ -11,7 +11,7 @@
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::amax_test {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -217,4 +217,4 @@ TEST(ProducerAmaxTest, values_that_are_not_finite_win) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::amax_test

@@ -7,7 +7,7 @@
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::cuda_quantize_test {
 namespace {
 
 struct Matrix {
@@ -91,4 +91,4 @@ TEST(CudaQuantizeTest, aligned_matrices_have_the_bits_of_the_reference) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::cuda_quantize_test

@@ -16,7 +16,7 @@
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::gemm_float8_test {
 namespace {
 
 enum class Variant : uint8_t {
@@ -322,4 +322,4 @@ TEST(GemmFloat8Test, codes_that_are_not_finite_reach_the_result) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::gemm_float8_test

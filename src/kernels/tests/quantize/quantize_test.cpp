@@ -12,7 +12,7 @@
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::quantize_test {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -353,4 +353,4 @@ TEST(TransposeTest, cpu_has_the_bits_of_the_reference) { expect_cpu_agrees(trans
 TEST(TransposeTest, cuda_has_the_bits_of_the_reference) { expect_cuda_agrees(transposes()); }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::quantize_test

@@ -7,7 +7,7 @@
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::swiglu_quantize_test {
 namespace {
 
 struct Problem {
@@ -94,4 +94,4 @@ TEST(SwigluQuantizeTest, a_pair_has_the_bits_of_two_ops) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::swiglu_quantize_test

@@ -9,7 +9,7 @@
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 
-namespace trireme::kernels {
+namespace trireme::kernels::weights_test {
 namespace {
 
 // Some of the elements of `count` matrices.
@@ -198,4 +198,4 @@ TEST(WeightQuantizeTest, blocks_transpose_exactly) {
 }
 
 }  // namespace
-}  // namespace trireme::kernels
+}  // namespace trireme::kernels::weights_test
