@@ -263,8 +263,8 @@ const std::vector<Known> known_commands = {
      "--parallelism.zero_stage=1 --resume 20",
      How::ranks,
      "trireme launch -n 2 configs/kjv.toml --training.steps=1000000 --training.global_batch_size=8 "
-     "--parallelism.logical_dp=4 --checkpoint.interval=1000000 --job.dump_folder=runs/moved "
-     "--parallelism.zero_stage=1 --resume 2"},
+     "--parallelism.logical_dp=4 --checkpoint.interval=1000000 --validation.enable=false "
+     "--job.dump_folder=runs/moved --parallelism.zero_stage=1 --resume 2"},
     {"trireme train configs/kjv.toml --training.steps=40 --training.global_batch_size=8 "
      "--parallelism.logical_dp=4 --checkpoint.interval=20 --job.dump_folder=runs/moved "
      "--parallelism.pipeline_parallel_degree=2 --resume 20",
