@@ -22,8 +22,8 @@ function(trireme_compile_options target)
 endfunction()
 
 # With CMAKE_UNITY_BUILD the files of one directory are compiled together. CMake 3.25 groups no CUDA files, so they are
-# grouped here: nvcc takes four seconds for the headers of every file. Of a target with JOIN_DIRECTORIES, directories
-# form one group up to a size that costs about half a minute: headers and JSON take three seconds of every group. Names
+# grouped here: nvcc takes four seconds for the headers of every file. JOIN_DIRECTORIES puts the directories of a target
+# in one group, up to a size that compiles in 25 to 50 seconds: headers and JSON take three seconds of every group. Names
 # in unnamed namespaces differ within such a folder, so that groups may change.
 set(TRIREME_GROUP_BYTES 180000)
 
