@@ -107,11 +107,15 @@ def run_folder(options, recipe, seed):
     return pathlib.Path(options.work) / f"{pathlib.Path(options.model).stem}-{recipe}-{seed}"
 
 
+def checkpoint_of(folder, step):
+    return folder / "checkpoint" / f"step-{step:08d}"
+
+
 def make_start(options, data, seed):
-    """Trains in bf16 up to the start, and returns the folder of its checkpoint; the run is killed when that is there."""
+    """Trains in bf16 until the checkpoint of the start is there, then kills the run."""
     folder = run_folder(options, "start", seed)
     command, start, _ = training(options, data, "bf16", seed, folder)
-    checkpoint = folder / "checkpoint" / f"step-{start:08d}"
+    checkpoint = checkpoint_of(folder, start)
     print(f"start, seed {seed}: {start} steps ...", file=sys.stderr, flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     with open(os.path.join(options.work, f"start-{seed}.log"), "w", encoding="utf-8") as log:
@@ -123,7 +127,6 @@ def make_start(options, data, seed):
         process.wait()
     if not checkpoint.exists():
         sys.exit(f"loss_gap: no checkpoint of step {start}; see {log.name}")
-    return checkpoint
 
 
 def losses(options, data, recipe, seed):
@@ -132,8 +135,8 @@ def losses(options, data, recipe, seed):
     command, start, steps = training(options, data, recipe, seed, folder)
     if start > 0:
         shutil.rmtree(folder, ignore_errors=True)
-        copy = folder / "checkpoint" / f"step-{start:08d}"
-        shutil.copytree(run_folder(options, "start", seed) / "checkpoint" / copy.name, copy, copy_function=os.link)
+        shutil.copytree(checkpoint_of(run_folder(options, "start", seed), start), checkpoint_of(folder, start),
+                        copy_function=os.link)
         command += ["--resume", str(start)]
     else:
         command += ["--overwrite"]
