@@ -4,7 +4,7 @@
 #include <fmt/core.h>
 
 #include "base/error.h"
-#include "kernels/cuda/attention/attention_plans.h"
+#include "kernels/cuda/cudnn/attention_plans.h"
 #include "kernels/cuda/experts/grouped_codes.h"
 #include "kernels/cuda/experts/grouped_products.h"
 #include "kernels/cuda/gemm/gemm_plans.h"

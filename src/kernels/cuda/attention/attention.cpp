@@ -3,8 +3,8 @@
 // kernels. These also compute short documents, ranges that only the device knows, and the
 // deterministic backward of documents, for which cuDNN wants the square of the longest length for
 // every possible document.
-#include "kernels/cuda/attention/attention_plans.h"
 #include "kernels/cuda/attention/attention_problem.h"
+#include "kernels/cuda/cudnn/attention_plans.h"
 #include "kernels/cuda/libraries.h"
 #include "kernels/cuda/table_ops.h"
 

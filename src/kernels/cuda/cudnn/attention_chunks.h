@@ -3,8 +3,8 @@
 #pragma once
 
 #include "base/dtype.h"
-#include "kernels/cuda/attention/attention_copies.h"
-#include "kernels/cuda/attention/attention_plans.h"
+#include "kernels/cuda/cudnn/attention_copies.h"
+#include "kernels/cuda/cudnn/attention_plans.h"
 #include "spec/facts/backend.h"
 
 namespace trireme::kernels::cuda {

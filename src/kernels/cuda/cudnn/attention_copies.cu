@@ -2,7 +2,7 @@
 // Memory-bound: a thread moves eight elements.
 #include <math_constants.h>
 
-#include "kernels/cuda/attention/attention_copies.h"
+#include "kernels/cuda/cudnn/attention_copies.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/values.cuh"
 

@@ -12,7 +12,7 @@
 
 #include "device/cuda/cuda_device.h"
 #include "kernels/args.h"
-#include "kernels/cuda/attention/attention_graph.h"
+#include "kernels/cuda/cudnn/attention_graph.h"
 
 namespace trireme::kernels::cuda {
 

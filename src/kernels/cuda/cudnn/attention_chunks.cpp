@@ -2,7 +2,7 @@
 // The forward of attention of ranges by cuDNN: a call for every chunk of rows whose keys the host
 // knows. An o of f32, which a ring wants, is converted from cuDNN's bf16: its error grows
 // from 2.0e-3 to 2.3e-3.
-#include "kernels/cuda/attention/attention_chunks.h"
+#include "kernels/cuda/cudnn/attention_chunks.h"
 
 #include <algorithm>
 

@@ -5,7 +5,7 @@
 // one rounding to bf16 (relative error at most 2^-9) for every chunk that sees it, beside those
 // that cuDNN makes within a call: with two chunks of equal size the error of the sum grows
 // from 3.0e-3 to at most 3.2e-3. A dq of f32, which a ring wants, is converted from bf16, too.
-#include "kernels/cuda/attention/attention_chunks.h"
+#include "kernels/cuda/cudnn/attention_chunks.h"
 
 #include <algorithm>
 #include <utility>

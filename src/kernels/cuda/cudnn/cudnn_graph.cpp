@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/attention/cudnn_graph.h"
+#include "kernels/cuda/cudnn/cudnn_graph.h"
 
 #include <fmt/core.h>
 

@@ -5,7 +5,7 @@
 // The backward has one call for each of the query heads that share a key head, since cuDNN's own
 // sum over such heads wants memory for `capacity` documents of the longest length. Their dk and dv
 // are summed in fp32.
-#include "kernels/cuda/attention/attention_documents.h"
+#include "kernels/cuda/cudnn/attention_documents.h"
 
 #include <algorithm>
 #include <utility>
@@ -13,7 +13,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/shape.h"
-#include "kernels/cuda/attention/attention_plans.h"
+#include "kernels/cuda/cudnn/attention_plans.h"
 #include "spec/facts/backend.h"
 
 namespace trireme::kernels::cuda {

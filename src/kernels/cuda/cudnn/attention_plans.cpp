@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/attention/attention_plans.h"
+#include "kernels/cuda/cudnn/attention_plans.h"
 
 #include <algorithm>
 #include <limits>

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/cuda/attention/attention_copies.h"
 #include "kernels/cuda/attention/attention_problem.h"
+#include "kernels/cuda/cudnn/attention_copies.h"
 
 namespace trireme::kernels::cuda {
 

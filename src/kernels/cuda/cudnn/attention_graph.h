@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cuda/attention/cudnn_graph.h"
+#include "kernels/cuda/cudnn/cudnn_graph.h"
 
 namespace trireme::kernels::cuda {
 

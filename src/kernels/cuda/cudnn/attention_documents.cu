@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/check.h"
-#include "kernels/cuda/attention/attention_documents.h"
+#include "kernels/cuda/cudnn/attention_documents.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/values.cuh"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/attention/attention_graph.h"
+#include "kernels/cuda/cudnn/attention_graph.h"
 
 #include <deque>
 
