@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include "base/error.h"
+#include "kernels/cuda/attention/attention_flash.h"
 #include "kernels/cuda/cudnn/attention_plans.h"
 #include "kernels/cuda/experts/grouped_codes.h"
 #include "kernels/cuda/experts/grouped_products.h"
@@ -43,6 +44,11 @@ GemmPlans& Libraries::gemm_plans() {
 AttentionPlans& Libraries::attention_plans() {
   if (!attention_plans_) attention_plans_ = std::make_unique<AttentionPlans>(device_);
   return *attention_plans_;
+}
+
+const FlashAttention& Libraries::flash_attention() {
+  if (!flash_attention_) flash_attention_ = std::make_unique<FlashAttention>(device_);
+  return *flash_attention_;
 }
 
 const FusedProducts& Libraries::fused_products() {

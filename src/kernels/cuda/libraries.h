@@ -12,6 +12,7 @@
 namespace trireme::kernels::cuda {
 
 class AttentionPlans;
+class FlashAttention;
 class FusedProducts;
 class GemmPlans;
 class GroupedCodes;
@@ -34,6 +35,7 @@ class Libraries final : public device::CudaDevice::KernelState {
   cublasLtHandle_t cublas();
   GemmPlans& gemm_plans();
   AttentionPlans& attention_plans();
+  const FlashAttention& flash_attention();
   const FusedProducts& fused_products();
   const GroupedProducts& grouped_products();
   const GroupedCodes& grouped_codes();
@@ -43,6 +45,7 @@ class Libraries final : public device::CudaDevice::KernelState {
   cublasLtHandle_t cublas_ = nullptr;
   std::unique_ptr<GemmPlans> gemm_plans_;
   std::unique_ptr<AttentionPlans> attention_plans_;
+  std::unique_ptr<FlashAttention> flash_attention_;
   std::unique_ptr<FusedProducts> fused_products_;
   std::unique_ptr<GroupedProducts> grouped_products_;
   std::unique_ptr<GroupedCodes> grouped_codes_;

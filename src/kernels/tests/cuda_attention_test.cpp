@@ -83,6 +83,60 @@ Results documents(Machine& machine, const spec::Backend& backend,
           values_of(part(dqkv, H, G)), values_of(part(dqkv, H + G, G))};
 }
 
+// Equal sequences, of which the batch has `sequences`.
+Results equal_sequences(Machine& machine, const spec::Backend& backend, int64_t sequences,
+                        int64_t length, const Shape3& s) {
+  Operands operands(1, machine);
+  const int64_t T = sequences * length, H = s.heads, G = s.kv_heads, K = s.head_dim;
+  std::vector<int32_t> offsets;
+  for (int64_t i = 0; i <= sequences; ++i) offsets.push_back(static_cast<int32_t>(i * length));
+  const Make bf16 = {.dtype = DType::bf16};
+  const Tensor qkv = operands.input({T, (H + 2 * G) * K}, bf16);
+  const Tensor dqkv = operands.result({T, (H + 2 * G) * K}, bf16);
+  const auto part = [&](const Tensor& t, int64_t first, int64_t count) {
+    return t.slice_heads(first * K, count, K);
+  };
+  const AttentionForwardArgs forward = {.q = part(qkv, 0, H),
+                                        .k = part(qkv, H, G),
+                                        .v = part(qkv, H + G, G),
+                                        .seq_offsets = operands.integers(offsets),
+                                        .sequences = sequences,
+                                        .max_seq = length,
+                                        .has_documents = false,
+                                        .scale = 1 / std::sqrt(static_cast<float>(K)),
+                                        .o = operands.result({T, H, K}, bf16),
+                                        .lse = operands.result({H, T})};
+  const spec::AttentionShape shape = {.dtype = DType::bf16,
+                                      .sequences = sequences,
+                                      .seq_len = length,
+                                      .heads = H,
+                                      .kv_heads = G,
+                                      .head_dim = K};
+  const Tensor dout = operands.input({T, H, K}, bf16);
+  ops::attention_forward(*machine.stream, forward);
+  ops::attention_backward(
+      *machine.stream,
+      {.q = forward.q,
+       .k = forward.k,
+       .v = forward.v,
+       .o = forward.o,
+       .dout = dout,
+       .lse = forward.lse,
+       .seq_offsets = forward.seq_offsets,
+       .sequences = sequences,
+       .max_seq = length,
+       .has_documents = false,
+       .scale = forward.scale,
+       .dq = part(dqkv, 0, H),
+       .dk = part(dqkv, H, G),
+       .dv = part(dqkv, H + G, G),
+       .workspace = scratch_for(operands, spec::attention_workspace(backend, shape))});
+  machine.stream->synchronize();
+  operands.expect_intact();
+  return {values_of(forward.o), values_of(forward.lse), values_of(part(dqkv, 0, H)),
+          values_of(part(dqkv, H, G)), values_of(part(dqkv, H + G, G))};
+}
+
 // Two chunks of a zig-zag slice: rank 1 of 4 has chunks 1 and 6 of 8.
 Results chunks(Machine& machine, const spec::Backend& backend, int64_t chunk, const Shape3& s,
                bool accumulates, DType dq_dtype) {
@@ -211,6 +265,33 @@ TEST(CudaAttentionTest, one_document) {
   compare([&](Machine& machine, const spec::Backend& backend) {
     return documents(machine, backend, {1024}, pairs_of_heads);
   });
+}
+
+TEST(CudaAttentionTest, equal_sequences_of_any_length) {
+  for (const Shape3& shape : {grouped, pairs_of_heads, equal_heads}) {
+    for (const int64_t length : {64, 128, 192, 200, 516}) {
+      SCOPED_TRACE(shape.head_dim * 10000 + length);
+      compare([&](Machine& machine, const spec::Backend& backend) {
+        return equal_sequences(machine, backend, 3, length, shape);
+      });
+    }
+  }
+}
+
+// More blocks than the GPU runs at a time.
+TEST(CudaAttentionTest, many_long_sequences_have_the_same_bits) {
+  const std::string problem = device::gpu_status().problem;
+  if (!problem.empty()) GTEST_SKIP() << problem;
+  for (const Shape3& shape : {Shape3{16, 4, 128}, Shape3{16, 16, 64}}) {
+    Machine cuda = cuda_machine(true);
+    const auto run = [&] {
+      return equal_sequences(cuda, spec::cuda_backend(true), 4, 2048, shape);
+    };
+    const Results first = run();
+    for (int i = 0; i < 3; ++i) expect_equal(run(), first);
+    Machine fast = cuda_machine(false);
+    expect_close(equal_sequences(fast, spec::cuda_backend(false), 4, 2048, shape), first);
+  }
 }
 
 TEST(CudaAttentionTest, chunks_of_a_zigzag_slice) {

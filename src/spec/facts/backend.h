@@ -86,6 +86,16 @@ AttentionCall attention_call(const Backend&, const AttentionShape&);
 // Scratch of attention_backward: flat f32, or nothing (empty shape).
 base::TensorSpec attention_workspace(const Backend&, const AttentionShape&);
 
+// On CUDA: scratch of Trireme's deterministic attention_backward for Hopper GPUs, in bytes: rows of
+// lse and as many of delta, the sum of dQ in fp32, and how many parts of each tile have been added.
+struct FlashScratch {
+  int64_t rows = 0, dq = 0, turns = 0;
+  int64_t bytes() const { return 2 * rows + dq + turns; }
+};
+constexpr int64_t flash_tile_keys = 128;
+constexpr int64_t flash_tile_queries(int64_t head_dim) { return head_dim == 64 ? 128 : 64; }
+FlashScratch flash_scratch(const AttentionShape&);
+
 // On CUDA: does cuDNN compute attention_ranges_* of this shape if the host knows the ranges, and in
 // which calls?
 bool cuda_fuses_ranges(const AttentionRangesShape&);

@@ -3,6 +3,8 @@
 // embedding_backward sorts its tokens.
 #include "spec/facts/backend.h"
 
+#include <algorithm>
+
 namespace trireme::spec {
 namespace {
 
@@ -67,8 +69,9 @@ base::TensorSpec cuda_attention_workspace(const Backend& backend, const Attentio
   if (!cudnn_fuses_attention(s)) return flat_f32(delta);
   const int64_t delta_bytes = base::round_up(delta, base::grain_bytes);
   const int64_t dq_sum = backend.deterministic ? 0 : delta_bytes * s.head_dim;
-  return flat_f32(delta_bytes + dq_sum +
-                  cudnn_bytes(s, cudnn_attention_call(backend, s), backend.deterministic));
+  const int64_t cudnn = delta_bytes + dq_sum +
+                        cudnn_bytes(s, cudnn_attention_call(backend, s), backend.deterministic);
+  return flat_f32(backend.deterministic ? std::max(cudnn, flash_scratch(s).bytes()) : cudnn);
 }
 
 // Two arrays of (row, token) keys for the merge sort, and two partial rows for every block of
@@ -116,6 +119,14 @@ base::TensorSpec cuda_attention_ranges_workspace(const Backend& backend,
 }
 
 }  // namespace
+
+FlashScratch flash_scratch(const AttentionShape& s) {
+  const int64_t padded = base::round_up(s.seq_len, flash_tile_keys), heads = s.sequences * s.heads;
+  const int64_t tiles = heads * (padded / flash_tile_queries(s.head_dim));
+  return {.rows = base::round_up(f32_bytes * heads * padded, base::grain_bytes),
+          .dq = f32_bytes * heads * padded * s.head_dim,
+          .turns = base::round_up(f32_bytes * (2 * tiles + 1), base::grain_bytes)};
+}
 
 bool cuda_fuses_ranges(const AttentionRangesShape& s) {
   return s.dtype == base::DType::bf16 && (s.head_dim == 64 || s.head_dim == 128);

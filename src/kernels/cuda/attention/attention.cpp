@@ -3,6 +3,7 @@
 // kernels. These also compute short documents, ranges that only the device knows, and the
 // deterministic backward of documents, for which cuDNN wants the square of the longest length for
 // every possible document.
+#include "kernels/cuda/attention/attention_flash.h"
 #include "kernels/cuda/attention/attention_problem.h"
 #include "kernels/cuda/cudnn/attention_plans.h"
 #include "kernels/cuda/libraries.h"
@@ -28,7 +29,11 @@ void attention_forward(Stream& stream, const AttentionForwardArgs& args) {
 void attention_backward(Stream& stream, const AttentionBackwardArgs& args) {
   device::CudaStream& on = device::cuda_stream(stream);
   const bool deterministic = on.cuda_device().options().deterministic;
-  if (is_fused(on.cuda_device(), args) && plans_of(on).backward(on, args)) return;
+  if (is_fused(on.cuda_device(), args)) {
+    const FlashAttention& flash = Libraries::of(on.cuda_device()).flash_attention();
+    if (deterministic && flash.backward(on, args)) return;
+    if (plans_of(on).backward(on, args)) return;
+  }
   if (!deterministic && are_fused_documents(args) && plans_of(on).documents_backward(on, args)) {
     return;
   }
