@@ -25,6 +25,7 @@ constexpr double hopeless = 1.5;
 constexpr double min_sustained_flops = 3e10;
 constexpr double near_the_best = 1.08;
 constexpr size_t max_finalists = 5;
+constexpr double drift = 1.015;  // of the clock, while they are measured
 
 }  // namespace
 
@@ -104,8 +105,8 @@ void GemmPlans::measure(CudaStream& stream, Plan& plan, const Matmul& what,
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Returns the fastest. Large products are run until the device is at its power limit, in turn and
-// then in the opposite order, so that a drift of the clock affects all alike.
+// Returns the fastest. Large products are run until the device is at its power limit, in turn; then
+// those that a drift of the clock may have misplaced, in the opposite order.
 GemmPlans::Admitted GemmPlans::best_of(CudaStream& stream, Plan& plan, const Matmul& what,
                                        const MatmulOperands& trial,
                                        std::vector<Admitted> admitted) {
@@ -115,16 +116,20 @@ GemmPlans::Admitted GemmPlans::best_of(CudaStream& stream, Plan& plan, const Mat
   std::erase_if(admitted, [limit](const Admitted& a) { return a.seconds > limit; });
   admitted.resize(std::min(admitted.size(), max_finalists));
   if (admitted.size() == 1) return admitted.front();
-  std::vector<double> sustained(admitted.size());
-  for (const bool backwards : {false, true}) {
-    for (size_t i = 0; i < admitted.size(); ++i) {
-      const size_t at = backwards ? admitted.size() - 1 - i : i;
-      sustained[at] += sustained_run(stream, admitted[at].seconds, [&] {
-        cublas_check(run(plan, admitted[at].algo, what, trial, stream), "measuring an algorithm");
-      });
-    }
+  const auto run_for_a_while = [&](Admitted& finalist) {
+    return sustained_run(stream, finalist.seconds, [&] {
+      cublas_check(run(plan, finalist.algo, what, trial, stream), "measuring an algorithm");
+    });
+  };
+  for (Admitted& finalist : admitted) finalist.seconds = run_for_a_while(finalist);
+  const double best = std::ranges::min(admitted, {}, &Admitted::seconds).seconds;
+  std::erase_if(admitted, [best](const Admitted& a) { return a.seconds > drift * best; });
+  if (admitted.size() == 1) return admitted.front();
+  std::ranges::reverse(admitted);
+  for (Admitted& finalist : admitted) {
+    finalist.seconds = (finalist.seconds + run_for_a_while(finalist)) / 2;
   }
-  return admitted[static_cast<size_t>(std::ranges::min_element(sustained) - sustained.begin())];
+  return std::ranges::min(admitted, {}, &Admitted::seconds);
 }
 
 void GemmPlans::report() {

@@ -103,7 +103,7 @@ double shortest_run(device::CudaStream& stream, double limit, const Work& work) 
 // the fastest in a step. `seconds`: the approximate time of one run.
 template <typename Work>
 double sustained_run(device::CudaStream& stream, double seconds, const Work& work) {
-  constexpr double settling = 0.015, timed = 0.045;
+  constexpr double settling = 0.01, timed = 0.03;
   const auto runs_in = [seconds](double time) {
     return std::max(1, static_cast<int>(std::lround(time / seconds)));
   };
