@@ -86,7 +86,7 @@ AttentionCall attention_call(const Backend&, const AttentionShape&);
 // Scratch of attention_backward: flat f32, or nothing (empty shape).
 base::TensorSpec attention_workspace(const Backend&, const AttentionShape&);
 
-// On CUDA: scratch of Trireme's deterministic attention_backward for Hopper GPUs, in bytes: rows of
+// On CUDA: scratch of Trireme's attention_backward for Hopper GPUs, in bytes: rows of
 // lse and as many of delta, the sum of dQ in fp32, and how many parts of each tile have been added.
 struct FlashScratch {
   int64_t rows = 0, dq = 0, turns = 0;

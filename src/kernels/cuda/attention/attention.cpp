@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops of attention: cuDNN for bf16, common head sizes and aligned memory, otherwise Trireme's
-// kernels. These also compute short documents, ranges that only the device knows, and the
-// deterministic backward of documents, for which cuDNN wants the square of the longest length for
-// every possible document.
+// The ops of attention: for bf16, common head sizes and aligned memory cuDNN, or on Hopper
+// FlashAttention; otherwise Trireme's portable kernels. These also compute short documents, ranges
+// that only the device knows, and the deterministic backward of documents, for which cuDNN wants
+// the square of the longest length for every possible document.
 #include "kernels/cuda/attention/attention_flash.h"
 #include "kernels/cuda/attention/attention_problem.h"
 #include "kernels/cuda/cudnn/attention_plans.h"
@@ -31,7 +31,8 @@ void attention_backward(Stream& stream, const AttentionBackwardArgs& args) {
   const bool deterministic = on.cuda_device().options().deterministic;
   if (is_fused(on.cuda_device(), args)) {
     const FlashAttention& flash = Libraries::of(on.cuda_device()).flash_attention();
-    if (deterministic && flash.backward(on, args)) return;
+    const bool is_faster = args.q.shape[2] == 64;
+    if ((deterministic || is_faster) && flash.backward(on, args)) return;
     if (plans_of(on).backward(on, args)) return;
   }
   if (!deterministic && are_fused_documents(args) && plans_of(on).documents_backward(on, args)) {

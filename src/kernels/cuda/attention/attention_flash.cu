@@ -157,6 +157,17 @@ void run(CudaStream& stream, const TensorMaps& maps, const AttentionBackwardArgs
   check_launch("attention_backward dq");
 }
 
+// Would the block with the most steps, that of the first keys, run long after the others?
+bool has_a_long_tail(int64_t processors, const AttentionBackwardArgs& args) {
+  constexpr int64_t short_block = 64;  // steps
+  const int64_t K = args.q.shape[2], G = args.k.shape[1], group = args.q.shape[1] / G;
+  const int64_t key_tiles = ceil_div(args.max_seq, flash::tile_keys);
+  const int64_t longest =
+      group * key_tiles * (flash::tile_keys / flash::tile_queries(static_cast<int>(K)));
+  const int64_t all = args.sequences * G * longest * (key_tiles + 1) / 2;
+  return longest > short_block && longest * processors > 2 * all;
+}
+
 }  // namespace
 
 bool FlashAttention::backward(CudaStream& stream, const AttentionBackwardArgs& args) const {
@@ -166,6 +177,7 @@ bool FlashAttention::backward(CudaStream& stream, const AttentionBackwardArgs& a
   const int64_t K = args.q.shape[2], T = args.max_seq, S = args.sequences, H = args.q.shape[1];
   if ((K != 64 && K != 128) || S > 65535 || H > 65535 || T > 1 << 24) return false;
   if (args.workspace.bytes() < scratch_of(args).bytes()) return false;
+  if (has_a_long_tail(stream.cuda_device().multiprocessors(), args)) return false;
   if (K == 64) {
     run<64>(stream, maps_, args);
   } else {

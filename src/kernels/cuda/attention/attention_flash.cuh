@@ -255,6 +255,8 @@ __device__ void write_keys(bf16* to, int64_t stride, const Problem& p, const Wor
 template <int K>
 __device__ void multiply_tiles(const Problem& p, Shared<K> shared, const Work<K>& work, int half) {
   constexpr int M = tile_queries(K);
+  // With dq before dk, dq is written beside the product of dk; heads of 64 lack the registers.
+  constexpr bool dq_first = K == 128;
   constexpr uint32_t key_part = tile_keys * 128, query_part = M * 128;  // 64 columns
   const int thread = static_cast<int>(threadIdx.x) % group_threads;
   const int warp = thread / warp_size, lane = thread % warp_size;
@@ -331,12 +333,22 @@ __device__ void multiply_tiles(const Problem& p, Shared<K> shared, const Work<K>
     }
     uint32_t ds[M / 16][4];
     pack<M>(ds, dp);
-    hopper::products_begin();
+    const auto start_dk = [&] {
+      hopper::products_begin();
 #pragma unroll
-    for (int i = 0; i < M / 16; ++i) {
-      hopper::multiply<true>(dk, ds[i], by_columns(q, i, query_part), true);
-    }
-    hopper::products_commit();
+      for (int i = 0; i < M / 16; ++i) {
+        hopper::multiply<true>(dk, ds[i], by_columns(q, i, query_part), true);
+      }
+      hopper::products_commit();
+    };
+    const auto finish_dk_dv = [&] {
+      hopper::hold(dk);
+      hopper::hold(dv);
+      keep(words);
+      keep(ds);
+      if (thread == 0) hopper::arrive(shared.empty(stage));
+    };
+    if (!dq_first) start_dk();
 
     // ds of all keys in shared memory, for dq.
     const int row = half * half_keys + 16 * warp + lane % 16;
@@ -358,13 +370,12 @@ __device__ void multiply_tiles(const Problem& p, Shared<K> shared, const Work<K>
                                    by_columns(k_columns, i, key_part), i > 0);
     }
     hopper::products_commit();
+    if (dq_first) start_dk();
     hopper::products_wait<1>();
-    hopper::hold(dk);
-    hopper::hold(dv);
-    keep(words);
-    keep(ds);
-    if (thread == 0) hopper::arrive(shared.empty(stage));
-    hopper::products_wait<0>();
+    if (!dq_first) {
+      finish_dk_dv();
+      hopper::products_wait<0>();
+    }
     hopper::hold(dq);
     hopper::wait(shared.dq_empty(half, buffer), parity(number) ^ 1);
 #pragma unroll
@@ -376,6 +387,10 @@ __device__ void multiply_tiles(const Problem& p, Shared<K> shared, const Work<K>
     }
     hopper::publish_writes();
     hopper::arrive(shared.dq_full(half, buffer));
+    if (dq_first) {
+      hopper::products_wait<0>();
+      finish_dk_dv();
+    }
   });
   const int first = work.key_tile * tile_keys + half * half_keys + 16 * warp;
   write_keys<K>(p.dk, p.dk_stride, p, work, first, dk, p.scale);

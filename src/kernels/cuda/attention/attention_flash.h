@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The deterministic backward of causal attention by Trireme's kernel for Hopper
-// (attention_flash.cuh).
+// The backward of causal attention by Trireme's kernel for Hopper (attention_flash.cuh):
+// deterministic, and for heads of 64 faster than cuDNN's nondeterministic one.
 #pragma once
 
 #include "kernels/args.h"
@@ -13,7 +13,8 @@ class FlashAttention {
   explicit FlashAttention(device::CudaDevice& device) : maps_(device) {}
 
   // Queues the work and returns true, or returns false, with nothing queued, if the kernel does not
-  // compute this shape or the device is not a Hopper GPU. REQUIRES: is_fused(device, args).
+  // compute this shape, has too few blocks for this GPU, or the GPU is not a Hopper. REQUIRES:
+  // is_fused(device, args).
   [[nodiscard]] bool backward(device::CudaStream& stream, const AttentionBackwardArgs& args) const;
 
  private:
