@@ -30,6 +30,13 @@ Float8Recipe float8_recipe(Precision precision) {
   return {};
 }
 
+[[noreturn]] void refuse_recipe(std::string_view name) {
+  throw base::ConfigError(
+      fmt::format("'{}' is not a recipe of this build; allowed are fp32, bf16, fp16, fp8-tensor, "
+                  "fp8-block and fp8-delayed",
+                  name));
+}
+
 }  // namespace
 
 std::string_view name_of(Precision precision) {
@@ -78,26 +85,24 @@ DType Recipe::format(Quantized quantized) const {
                                          : Role::x_fwd);
 }
 
-Recipe recipe_of(Precision precision) { return recipe_from_name(std::string(name_of(precision))); }
-
 Recipe recipe_from_name(const std::string& name) {
   const std::optional<Precision> precision = precision_from_name(name);
-  if (!precision || *precision == Precision::fp4) {
-    throw base::ConfigError(
-        fmt::format("'{}' is not a recipe of this build; allowed are fp32, bf16, fp16, fp8-tensor, "
-                    "fp8-block and fp8-delayed",
-                    name));
-  }
+  if (!precision) refuse_recipe(name);
+  return recipe_of(*precision);
+}
+
+Recipe recipe_of(Precision precision) {
+  if (precision == Precision::fp4) refuse_recipe(name_of(precision));
   Recipe recipe;
-  recipe.name = name_of(*precision);
-  recipe.storage = *precision == Precision::fp32   ? DType::f32
-                   : *precision == Precision::fp16 ? DType::f16
-                                                   : DType::bf16;
+  recipe.name = name_of(precision);
+  recipe.storage = precision == Precision::fp32   ? DType::f32
+                   : precision == Precision::fp16 ? DType::f16
+                                                  : DType::bf16;
   recipe.gemm.fill(recipe.storage);
-  if (!is_fp8(*precision)) return recipe;
-  recipe.fp8 = float8_recipe(*precision);
+  if (!is_fp8(precision)) return recipe;
+  recipe.fp8 = float8_recipe(precision);
   recipe.gemm.fill(DType::f8e4m3);
-  if (*precision != Precision::fp8_block) {
+  if (precision != Precision::fp8_block) {
     for (const Role role : {Role::dy_dgrad, Role::dy_wgrad}) {
       recipe.gemm[static_cast<size_t>(role)] = DType::f8e5m2;
     }

@@ -79,7 +79,7 @@ void add_stash(const LayerCosts& costs, const RankLives& rank, MemoryTable& sum)
 
 bool is_engine_layout(const Job& job, const Layout& l) {
   const auto& block = spec::typical_block(job.model);
-  const bool has_rows = !has_experts(job) || l.tp == 1 || l.sequence_parallel;
+  const bool has_rows = l.tp == 1 || l.sequence_parallel || !has_experts(job);
   // Memory of more than two kinds of blocks is not counted exactly (block_kinds.h).
   const bool has_two_kinds = !spec::is_fp8(l.precision) || dense_block(job.model) == nullptr;
   return has_rows && block.kv_heads % l.tp == 0 && l.precision != Precision::fp4 && has_two_kinds;
@@ -93,12 +93,17 @@ void add_engine_buffers(const Job& job, const Layout& l, LayerCosts& costs) {
                        base::bytes_of(context_reports(plan));
 }
 
+size_t EngineMemory::StateKeyHash::operator()(const StateKey& key) const {
+  size_t h = std::hash<std::vector<bool>>()(key.second);
+  for (const int64_t field : key.first) h = h * 1000003U + static_cast<size_t>(field);
+  return h;
+}
+
 // Parameters, gradients, optimizer state, and the buffers along the data axes.
 const MemoryTable& EngineMemory::state_of(const Layout& l, const LayerCosts& costs,
                                           const RankLives& rank) {
   const bool is_one_stage = l.pp * l.chunks == 1;
   const bool has_several = micro_batches(job_, l) > 1;
-  const bool is_routed = has_experts(job_);  // the last fields matter to experts only
   const std::array<int64_t, 23> fields{
       l.tp,
       l.cp,
@@ -118,10 +123,10 @@ const MemoryTable& EngineMemory::state_of(const Layout& l, const LayerCosts& cos
       rank.blocks,
       (is_one_stage ? 4 : 0) + (rank.has_embedding ? 2 : 0) + (rank.has_head ? 1 : 0),
       has_several ? 1 : 0,
-      is_routed ? l.ep : 1,
-      is_routed ? l.etp : 1,
-      is_routed ? 2 * l.micro_batch + (l.sequence_parallel ? 1 : 0) : 0,
-      is_routed ? std::bit_cast<int64_t>(l.row_budget) : 0,
+      is_routed_ ? l.ep : 1,
+      is_routed_ ? l.etp : 1,
+      is_routed_ ? 2 * l.micro_batch + (l.sequence_parallel ? 1 : 0) : 0,
+      is_routed_ ? std::bit_cast<int64_t>(l.row_budget) : 0,
       costs.block.has_float8 ? 1 : 0};
   const auto [found, is_new] = states_.try_emplace({fields, rank.is_other});
   MemoryTable& sum = found->second;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -30,7 +31,8 @@ void add_engine_buffers(const Job&, const Layout&, LayerCosts&);
 class EngineMemory {
  public:
   // Both arguments must outlive the EngineMemory.
-  EngineMemory(const Job& job, const Stack& stack) : job_(job), stack_(stack) {}
+  EngineMemory(const Job& job, const Stack& stack)
+      : job_(job), stack_(stack), is_routed_(has_experts(job)) {}
 
   // Returns the memory without gaps and without the memory that libraries reserve. REQUIRES:
   // is_engine_layout(), and no rule is broken.
@@ -44,6 +46,9 @@ class EngineMemory {
   // The fields of a layout, and the layers of a rank, on which training state and the buffers of
   // its collectives depend.
   using StateKey = std::pair<std::array<int64_t, 23>, std::vector<bool>>;
+  struct StateKeyHash {
+    size_t operator()(const StateKey&) const;
+  };
 
   const spec::MemoryTable& state_of(const Layout&, const LayerCosts&, const RankLives&);
   int64_t gaps_of(const Layout&, const LayerCosts&, const StageBlocks&, const RankLives&);
@@ -51,8 +56,9 @@ class EngineMemory {
 
   const Job& job_;
   const Stack& stack_;
+  const bool is_routed_;  // has experts
   PipeLivesTable lives_;
-  std::map<StateKey, spec::MemoryTable> states_;
+  std::unordered_map<StateKey, spec::MemoryTable, StateKeyHash> states_;
   // Keys: layers, micro-batches, pp, chunks, schedule, rank.
   std::map<std::tuple<const LayerCosts*, int64_t, int, int, Kind, int>, int64_t> gaps_;
 };
