@@ -169,8 +169,9 @@ TokenFormat detect(const fs::path& path, const OpenOptions& options) {
   if (!options.type.empty()) return TokenFormat::nanogpt;
   throw IoError(fmt::format(
       "{}: has no header that is known (llm.c) and no index beside it (Megatron's {}); bare tokens "
-      "need their type (--type u16 or u32, training.dataset_dtype), text needs --format text "
-      "(training.dataset_format)",
+      "need their type (--type u16 or u32; in a configuration training.dataset_format = nanogpt "
+      "and "
+      "dataset_dtype), text needs --format text (training.dataset_format = text)",
       path.string(), with_extension(path, ".idx").filename().string()));
 }
 

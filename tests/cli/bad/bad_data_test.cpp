@@ -52,7 +52,7 @@ std::vector<BadCase> data_cases() {
       {"no_header_known",
        train_tiny + "--training.dataset_path=d.bin",
        failed,
-       {"d.bin", "no header that is known", "u16 or u32"},
+       {"d.bin", "no header that is known", "u16 or u32", "training.dataset_format = nanogpt"},
        with_file("d.bin", "some bytes")},
       {"wrong_magic_index",
        train_tiny + "--training.dataset_path=d",
