@@ -83,7 +83,7 @@ Results documents(Machine& machine, const spec::Backend& backend,
           values_of(part(dqkv, H, G)), values_of(part(dqkv, H + G, G))};
 }
 
-// Equal sequences, of which the batch has `sequences`.
+// A batch of equal sequences.
 Results equal_sequences(Machine& machine, const spec::Backend& backend, int64_t sequences,
                         int64_t length, const Shape3& s) {
   Operands operands(1, machine);

@@ -86,8 +86,13 @@ AttentionCall attention_call(const Backend&, const AttentionShape&);
 // Scratch of attention_backward: flat f32, or nothing (empty shape).
 base::TensorSpec attention_workspace(const Backend&, const AttentionShape&);
 
-// On CUDA: scratch of Trireme's attention_backward for Hopper GPUs, in bytes: rows of
-// lse and as many of delta, the sum of dQ in fp32, and how many parts of each tile have been added.
+// On CUDA: may Trireme's attention_backward for Hopper GPUs run instead of cuDNN's? It is
+// deterministic, and with heads of 64 faster than any of cuDNN's.
+constexpr bool may_be_flash(bool deterministic, int64_t head_dim) {
+  return deterministic || head_dim == 64;
+}
+// Its scratch, in bytes: rows of lse and as many of delta, the sum of dQ in fp32, and how many
+// parts of each tile have been added.
 struct FlashScratch {
   int64_t rows = 0, dq = 0, turns = 0;
   int64_t bytes() const { return 2 * rows + dq + turns; }

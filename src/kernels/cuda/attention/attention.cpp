@@ -8,6 +8,7 @@
 #include "kernels/cuda/cudnn/attention_plans.h"
 #include "kernels/cuda/libraries.h"
 #include "kernels/cuda/table_ops.h"
+#include "spec/facts/backend.h"
 
 namespace trireme::kernels::cuda {
 
@@ -31,8 +32,7 @@ void attention_backward(Stream& stream, const AttentionBackwardArgs& args) {
   const bool deterministic = on.cuda_device().options().deterministic;
   if (is_fused(on.cuda_device(), args)) {
     const FlashAttention& flash = Libraries::of(on.cuda_device()).flash_attention();
-    const bool is_faster = args.q.shape[2] == 64;
-    if ((deterministic || is_faster) && flash.backward(on, args)) return;
+    if (spec::may_be_flash(deterministic, args.q.shape[2]) && flash.backward(on, args)) return;
     if (plans_of(on).backward(on, args)) return;
   }
   if (!deterministic && are_fused_documents(args) && plans_of(on).documents_backward(on, args)) {

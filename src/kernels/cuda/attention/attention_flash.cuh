@@ -5,7 +5,7 @@
 //
 // A block has 128 keys of one key head and visits tiles of queries, from the diagonal on, of all
 // query heads that read them: 5 products a tile, p and ds transposed, so that they are operands in
-// registers. Of its 12 warps one copies operands ahead; two warpgroups multiply, 64 keys each; two
+// registers. One of its 12 warps copies operands ahead; two warpgroups multiply, 64 keys each; two
 // warps add the tile's part of dq to its sum in fp32, one half each.
 //
 // The parts of a dq are added in one order, from the last keys to the first. Block n visits tile m

@@ -25,7 +25,8 @@ constexpr double hopeless = 1.5;
 constexpr double min_sustained_flops = 3e10;
 constexpr double near_the_best = 1.08;
 constexpr size_t max_finalists = 5;
-constexpr double drift = 1.015;  // of the clock, while they are measured
+// The clock may drift by this factor while finalists are measured.
+constexpr double drift = 1.015;
 
 }  // namespace
 

@@ -264,8 +264,8 @@ __device__ inline void multiply(float (&d)[32], uint64_t a, uint64_t b, bool add
       : "l"(a), "l"(b), "r"(static_cast<int>(adds)), "n"(b_by_columns ? 1 : 0),
         "n"(a_by_columns ? 1 : 0));
 }
-// The same with a in registers: of rows lane / 4 and 8 below, columns 2 (lane % 4) and 8 to the
-// right.
+// The same with a in registers: a thread has rows lane / 4 and 8 below, columns 2 (lane % 4) and 8
+// to the right.
 template <bool b_by_columns>
 __device__ inline void multiply(float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool adds) {
   asm volatile(
@@ -312,8 +312,8 @@ __device__ inline void multiply(float (&d)[64], uint64_t a, uint64_t b, bool add
       : "l"(a), "l"(b), "r"(static_cast<int>(adds)), "n"(b_by_columns ? 1 : 0),
         "n"(a_by_columns ? 1 : 0));
 }
-// The same with a in registers: of rows lane / 4 and 8 below, columns 2 (lane % 4) and 8 to the
-// right.
+// The same with a in registers: a thread has rows lane / 4 and 8 below, columns 2 (lane % 4) and 8
+// to the right.
 template <bool b_by_columns>
 __device__ inline void multiply(float (&d)[64], const uint32_t (&a)[4], uint64_t b, bool adds) {
   asm volatile(
