@@ -61,7 +61,7 @@ void GemmPlans::measure(CudaStream& stream, Plan& plan, const Matmul& what,
     if (run(plan, algo, what, trial, stream) != CUBLAS_STATUS_SUCCESS) continue;
     stream.synchronize();
     const double limit = hopeless * best_seconds;
-    const double seconds = shortest_run(stream, limit, [&] {
+    const double seconds = shortest_run(stream, timed_runs_of(what), limit, [&] {
       cublas_check(run(plan, algo, what, trial, stream), "measuring an algorithm");
     });
     if (seconds > limit) continue;

@@ -68,7 +68,7 @@ bool GemmPlans::is_gelu_grad_right(CudaStream& stream, const Matmul& what,
   if (device_.options().deterministic) return true;
   Plan& plain_plan = plan_of(stream, plain, separate);
   const double separate_seconds =
-      shortest_run(stream, std::numeric_limits<double>::infinity(), [&] {
+      shortest_run(stream, timed_runs_of(what), std::numeric_limits<double>::infinity(), [&] {
         cublas_check(run(plain_plan, plain_plan.algo, plain, separate, stream),
                      "measuring an algorithm");
         multiply_by_gelu_grad(stream, {.value = value->tensor(), .x = x, .d = value->tensor()});
@@ -141,11 +141,11 @@ bool GemmPlans::is_a_sum_right(CudaStream& stream, Plan& plan, const Matmul& wha
   if (!multiply(stream, plain, separate)) return false;
   Plan& plain_plan = plan_of(stream, plain, separate);
   constexpr double no_limit = std::numeric_limits<double>::infinity();
-  const double together = shortest_run(stream, no_limit, [&] {
+  const double together = shortest_run(stream, timed_runs_of(what), no_limit, [&] {
     multiply_and_sum();
     accumulate(stream, {.x = sums, .d = kernel_sums});
   });
-  const double apart = shortest_run(stream, no_limit, [&] {
+  const double apart = shortest_run(stream, timed_runs_of(what), no_limit, [&] {
     add_row_sums(stream, a, what.trans_a, kernel_sums);
     cublas_check(run(plain_plan, plain_plan.algo, plain, separate, stream),
                  "measuring an algorithm");

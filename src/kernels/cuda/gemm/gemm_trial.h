@@ -74,11 +74,17 @@ class TrialResult {
   std::byte* data_;
 };
 
-// The shortest of a few runs, or the first if it takes longer than `limit`. The ones after the
-// first are queued together, so that the last intervals hold no gap between launches.
+// The number of runs from which the shortest is taken. One of a large product, which takes
+// milliseconds, hardly differs from the next.
+inline int timed_runs_of(const Matmul& what) {
+  constexpr double large_flops = 1.5e12;
+  return what.flops() < large_flops ? 3 : 1;
+}
+
+// The shortest of `timed_runs` runs, or the first if it takes longer than `limit`. The ones after
+// the first are queued together, so that the last intervals hold no gap between launches.
 template <typename Work>
-double shortest_run(device::CudaStream& stream, double limit, const Work& work) {
-  constexpr int timed_runs = 3;
+double shortest_run(device::CudaStream& stream, int timed_runs, double limit, const Work& work) {
   std::vector<device::Event> events;
   const auto run_and_mark = [&] {
     work();
@@ -88,7 +94,7 @@ double shortest_run(device::CudaStream& stream, double limit, const Work& work) 
   run_and_mark();
   stream.synchronize();
   double shortest = stream.seconds_between(events[0], events[1]);
-  if (shortest > limit) return shortest;
+  if (shortest > limit || timed_runs == 1) return shortest;
   events = {stream.record_timed()};
   for (int i = 1; i < timed_runs; ++i) run_and_mark();
   stream.synchronize();
