@@ -43,10 +43,10 @@ void check(CUptiResult status, const char* what) {
 
 constexpr size_t buffer_bytes = size_t{4} << 20, record_alignment = 8;
 
-void CUPTIAPI give_buffer(uint8_t** buffer, size_t* bytes, size_t* most_records) {
+void CUPTIAPI give_buffer(uint8_t** buffer, size_t* bytes, size_t* max_records) {
   *buffer = static_cast<uint8_t*>(std::aligned_alloc(record_alignment, buffer_bytes));
   *bytes = *buffer == nullptr ? 0 : buffer_bytes;
-  *most_records = 0;  // as many as fit
+  *max_records = 0;  // as many as fit
 }
 
 template <typename Record>

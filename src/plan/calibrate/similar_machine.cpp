@@ -24,7 +24,6 @@ void take_unmeasured(const spec::Machine& like, spec::Machine& m) {
   to.host_bytes_per_second = from.host_bytes_per_second;
   to.reserved_bytes = from.reserved_bytes;
   to.flash2_factor = from.flash2_factor;
-  to.attention_fixed_order = from.attention_fixed_order;
   const std::string whole = fmt::format("{} (of {})", like.source, like.name);
   for (const char* key : {"processor.fp8_tflops",
                           "processor.fp4_tflops",
@@ -37,7 +36,6 @@ void take_unmeasured(const spec::Machine& like, spec::Machine& m) {
                           "processor.host_gigabytes_per_second",
                           "processor.reserved_gigabytes",
                           "processor.flash2_factor",
-                          "processor.attention_fixed_order",
                           "domain.size",
                           "domain.link_gigabytes_per_second",
                           "domain.latency_microseconds",

@@ -113,17 +113,22 @@ void fit_attention(Machine& m, const std::vector<TimedAttention>& rows) {
   if (rows.empty()) return;
   Processor& p = m.processor;
   std::set<int64_t> heads, lengths;
-  bool has_forward = false, has_backward = false;
+  bool has_forward = false, has_backward = false, has_fixed_order = false, has_other_order = false;
   for (const TimedAttention& row : rows) {
     heads.insert(std::min<int64_t>(row.attention.shape.head_dim, 128));
     lengths.insert(row.attention.shape.seq_len);
     (row.attention.backward ? has_backward : has_forward) = true;
+    if (row.attention.backward) {
+      (row.attention.fixed_order ? has_fixed_order : has_other_order) = true;
+    }
   }
   std::vector<Constant> constants;
   if (has_forward) constants.push_back({&p.attention_forward, 1e-3, 1});
   if (has_backward) constants.push_back({&p.attention_backward, 1e-3, 1});
   if (lengths.size() > 1) constants.push_back({&p.attention_ramp, 0, 1e5, 10});
   if (heads.size() > 1) constants.push_back({&p.attention_head, 0, 4, 0.1});
+  if (has_fixed_order && has_other_order)
+    constants.push_back({&p.attention_fixed_order, 0, 10, 0.1});
   fit_constants(constants, [&] { return log_error(m, rows); });
   m.residuals.attention = residual(m, rows);
 }

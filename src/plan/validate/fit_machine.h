@@ -42,7 +42,8 @@ struct Times {
 //   products     gemm_reach, gemm_ramp, launch_seconds; accumulate_factor if some accumulate
 //   streams      memory_reach, launch_seconds
 //   attention    attention_forward, _backward; _ramp if there are several lengths, _head if there
-//                are several head sizes up to 128
+//                are several head sizes up to 128; _fixed_order if there are backward passes with
+//                sums in a fixed order and others
 //   collectives  the domain's link, with reach 1
 // All other fields, peaks and sizes included, stay as they are. The fit starts from the given
 // values, and no reach becomes larger than 1.

@@ -24,6 +24,7 @@ spec::Machine truth() {
   p.attention_backward = 0.47;
   p.attention_ramp = 530;
   p.attention_head = 0.35;
+  p.attention_fixed_order = 0.45;
   p.memory_reach = 0.81;
   p.launch_seconds = 4.5e-6;
   m.domain = {.size = 8, .link = {.bytes_per_second = 350e9, .latency = 3e-6}, .reach = 1};
@@ -49,15 +50,19 @@ Times times_on(const spec::Machine& m, double noise) {
   for (const double bytes : {1e5, 1e6, 1e8, 1e9}) {
     times.streams.push_back({bytes, streaming_seconds(m.processor, bytes) * wrong()});
   }
-  for (const int64_t length : {512, 2048, 16384}) {
-    for (const int64_t head : {64, 128}) {
-      for (const bool backward : {false, true}) {
-        Attention attention{{base::DType::bf16, 4, length, 32, 8, head}, backward};
+  const auto add_attention = [&](bool backward, bool fixed_order) {
+    for (const int64_t length : {512, 2048, 16384}) {
+      for (const int64_t head : {64, 128}) {
+        const Attention attention{
+            {base::DType::bf16, 4, length, 32, 8, head}, backward, 1, fixed_order};
         times.attention.push_back(
             {attention, attention_seconds(m.processor, Stack{}, attention) * wrong()});
       }
     }
-  }
+  };
+  add_attention(false, false);
+  add_attention(true, false);
+  add_attention(true, true);
   for (const int64_t ranks : {2, 8}) {
     for (const double bytes : {1e3, 1e6, 1e9}) {
       TimedCollective row{Collective::all_reduce, {ranks, 1}, bytes, 0};
@@ -80,6 +85,7 @@ spec::Machine beginning() {
   p.attention_backward = defaults.attention_backward;
   p.attention_ramp = defaults.attention_ramp;
   p.attention_head = defaults.attention_head;
+  p.attention_fixed_order = defaults.attention_fixed_order;
   p.memory_reach = defaults.memory_reach;
   p.launch_seconds = defaults.launch_seconds;
   m.domain.link = {.bytes_per_second = 10e9, .latency = 50e-6};
@@ -99,6 +105,7 @@ TEST(FitMachine, exact_times_recover_the_constants) {
   EXPECT_NEAR(p.attention_backward, q.attention_backward, 0.005);
   EXPECT_NEAR(p.attention_ramp, q.attention_ramp, 10);
   EXPECT_NEAR(p.attention_head, q.attention_head, 0.01);
+  EXPECT_NEAR(p.attention_fixed_order, q.attention_fixed_order, 0.01);
   EXPECT_NEAR(found.domain.link.bytes_per_second, 350e9, 2e9);
   EXPECT_NEAR(found.domain.link.latency, 3e-6, 0.05e-6);
   EXPECT_LT(found.residuals.gemm, 0.003);
@@ -130,6 +137,18 @@ TEST(FitMachine, constants_without_times_stay_unchanged) {
   EXPECT_EQ(found.residuals.attention, 0);
   EXPECT_NEAR(found.processor.gemm_reach, truth().processor.gemm_reach, 0.01);
   EXPECT_EQ(fit_machine(start, {}).processor.gemm_reach, start.processor.gemm_reach);
+}
+
+TEST(FitMachine, one_order_of_sums_does_not_show_what_the_other_costs) {
+  const spec::Machine start = beginning();
+  for (const bool fixed_order : {false, true}) {
+    Times times = times_on(truth(), 0);
+    std::erase_if(times.attention, [&](const TimedAttention& row) {
+      return row.attention.backward && row.attention.fixed_order != fixed_order;
+    });
+    EXPECT_EQ(fit_machine(start, times).processor.attention_fixed_order,
+              start.processor.attention_fixed_order);
+  }
 }
 
 TEST(FitMachine, no_reach_is_above_one) {

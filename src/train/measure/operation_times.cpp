@@ -107,9 +107,13 @@ void OperationTimer::add_all(plan::Times& times) {
   for (const Linear& linear : linears()) {
     for (const char* pass : {"forward", "dgrad", "wgrad"}) add_product(linear, pass, times);
   }
-  for (const spec::AttentionShape& shape : attentions()) add_attention(shape, times);
+  for (const spec::AttentionShape& shape : attentions()) add_attention(shape, true, times);
   for (const int64_t rows : stream_sizes()) add_streams(rows, times);
   add_update(times);
+}
+
+void OperationTimer::add_backwards(plan::Times& times) {
+  for (const spec::AttentionShape& shape : attentions()) add_attention(shape, false, times);
 }
 
 void OperationTimer::done(std::string_view what) const {
@@ -184,15 +188,21 @@ void OperationTimer::add_product(const Linear& l, const char* pass, plan::Times&
   done(fmt::format("product {} x {} x {}", cost.m, cost.n, cost.k));
 }
 
-void OperationTimer::add_attention(const spec::AttentionShape& s, plan::Times& times) {
+void OperationTimer::add_attention(const spec::AttentionShape& s, bool with_forward,
+                                   plan::Times& times) {
   const device::Arena::Mark mark(*arena_);
   const AttentionTrial trial = attention_trial(
       s, platform_.backend, *stream_, [this](const TensorSpec& spec) { return tensor(spec); });
   const auto add = [&](bool is_backward, const std::function<void()>& queue) {
-    times.attention.push_back({{.shape = s, .backward = is_backward}, seconds_of(queue)});
+    times.attention.push_back(
+        {{.shape = s,
+          .backward = is_backward,
+          .fixed_order = is_backward && platform_.is_gpu() && platform_.backend.deterministic},
+         seconds_of(queue)});
     done(fmt::format("attention {} x {}", s.sequences, s.seq_len));
   };
-  add(false, [&] { ops::attention_forward(*stream_, trial.forward); });
+  ops::attention_forward(*stream_, trial.forward);  // the backward reads its output
+  if (with_forward) add(false, [&] { ops::attention_forward(*stream_, trial.forward); });
   add(true, [&] { ops::attention_backward(*stream_, trial.backward); });
 }
 

@@ -23,10 +23,13 @@ class OperationTimer {
   // `platform` must outlive the timer. Measures bf16 on a GPU and fp32 on a CPU.
   OperationTimer(Platform& platform, Options options);
 
-  // Returns the number of operations that add_all() measures.
+  // Returns the number of operations that add_all() measures, and add_backwards().
   int64_t operations() const;
+  int64_t backwards() const { return static_cast<int64_t>(attentions().size()); }
   // Measures products, attention and memory-bound operations. Waits for the device.
   void add_all(plan::Times& times);
+  // Measures the backward passes of attention alone.
+  void add_backwards(plan::Times& times);
 
  private:
   struct Linear {
@@ -37,7 +40,7 @@ class OperationTimer {
   std::vector<int64_t> stream_sizes() const;  // in rows of stream_width elements
 
   void add_product(const Linear& linear, const char* pass, plan::Times& times);
-  void add_attention(const spec::AttentionShape& shape, plan::Times& times);
+  void add_attention(const spec::AttentionShape& shape, bool with_forward, plan::Times& times);
   void add_streams(int64_t rows, plan::Times& times);
   void add_update(plan::Times& times);
 
