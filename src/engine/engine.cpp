@@ -335,6 +335,11 @@ Engine::CapturedStep* Engine::captured_step(double learning_rate) {
   return captured.graph ? &captured : nullptr;
 }
 
+void Engine::capture_again() {
+  compute_->synchronize();
+  graphs_ = {};
+}
+
 void Engine::hold_state(device::Event until) { held_ = std::move(until); }
 
 void Engine::watch_actions(ActionTimes* times) {

@@ -205,6 +205,8 @@ class Engine {
   // Do later steps count all that LayerNumerics has? Otherwise largest magnitudes only. Both kinds
   // of steps are replayed.
   void measure_numerics(bool on) { numerics_->set_measures(on); }
+  // Later steps are captured again: for a caller that has changed what they queue.
+  void capture_again();
   // Are steps replayed from a captured graph?
   bool is_captured() const { return graphs_[0].graph || graphs_[1].graph; }
   // Bytes that this rank has sent to others so far. spec::predict_traffic() predicts those of a

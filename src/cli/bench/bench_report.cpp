@@ -47,10 +47,13 @@ void print_lone_rank(const train::StepBench& r, const train::StepBenchPeaks& pea
              obs::bytes_text(lone.stand_in_bytes));
   fmt::print("ms per step        {:.1f} ({:.1f} to {:.1f})\n", 1e3 * r.median(),
              1e3 * r.seconds.front(), 1e3 * r.seconds.back());
+  fmt::print("  no transfers     {:.1f}\n", 1e3 * r.transfers->step_seconds_alone);
   if (const base::Json& time = own["predicted"]; !time.is_null()) {
-    fmt::print("predicted ms       {:.1f} compute of this rank; {:.1f} a step of the job ({})\n",
-               1e3 * time["compute_seconds"].get<double>(),
-               1e3 * time["step_seconds"].get<double>(), time["machine"].get<std::string>());
+    fmt::print(
+        "predicted ms       {:.1f} compute of this rank and {:.1f} update; {:.1f} a step of the "
+        "job ({})\n",
+        1e3 * time["compute_seconds"].get<double>(), 1e3 * time["update_seconds"].get<double>(),
+        1e3 * time["step_seconds"].get<double>(), time["machine"].get<std::string>());
   }
   fmt::print("HFU                {:.1f} % of {:.4f} TFLOP/s ({})\n",
              100 * json["hfu"].get<double>(), peaks.flops.per_second / 1e12, peaks.flops.source);

@@ -19,22 +19,11 @@
 namespace trireme::train {
 namespace {
 
-// Steps are queued without waiting for the device; events between them give their times.
 void time_steps(engine::Engine& engine, engine::MicrobatchSource& source, int64_t steps,
                 StepBench& result) {
-  device::Stream& compute = engine.compute();
-  compute.synchronize();
   const double begin = obs::steady_seconds();
-  std::vector<device::Event> events = {compute.record_timed()};
-  for (int64_t step = 0; step < steps; ++step) {
-    engine.step(source, 3e-4);
-    events.push_back(compute.record_timed());
-  }
-  compute.synchronize();
+  result.seconds = step_seconds(engine, source, steps);
   result.wall_seconds = obs::steady_seconds() - begin;
-  for (size_t i = 1; i < events.size(); ++i) {
-    result.seconds.push_back(compute.seconds_between(events[i - 1], events[i]));
-  }
   result.first_seconds = result.seconds.front();
   std::sort(result.seconds.begin(), result.seconds.end());
 }
@@ -93,6 +82,7 @@ base::Json lone_json(const StepBenchOptions& options, const StepBench& r,
       {"skipped_steps", r.skipped},
       {"memory", {{"predicted", memory_json(lone.memory)}, {"measured", memory_json(r.measured)}}},
       {"measured_seconds", r.median()},
+      {"measured_seconds_without_transfers", r.transfers->step_seconds_alone},
       {"transfer_seconds", r.transfers->seconds},
       {"exposed_transfer_seconds", r.transfers->exposed_seconds},
       {"op_seconds", r.transfers->op_seconds},
@@ -101,6 +91,7 @@ base::Json lone_json(const StepBenchOptions& options, const StepBench& r,
   if (time != nullptr) {
     json["predicted"] = {{"machine", time->machine},
                          {"compute_seconds", time->compute_seconds},
+                         {"update_seconds", time->update_seconds},
                          {"step_seconds", time->step_seconds},
                          {"band", time->band}};
   }
@@ -108,6 +99,24 @@ base::Json lone_json(const StepBenchOptions& options, const StepBench& r,
 }
 
 }  // namespace
+
+std::vector<double> step_seconds(engine::Engine& engine, engine::MicrobatchSource& source,
+                                 int64_t steps) {
+  // Steps are queued without waiting for the device; events between them give their times.
+  device::Stream& compute = engine.compute();
+  compute.synchronize();
+  std::vector<device::Event> events = {compute.record_timed()};
+  for (int64_t step = 0; step < steps; ++step) {
+    engine.step(source, 3e-4);
+    events.push_back(compute.record_timed());
+  }
+  compute.synchronize();
+  std::vector<double> seconds;
+  for (size_t i = 1; i < events.size(); ++i) {
+    seconds.push_back(compute.seconds_between(events[i - 1], events[i]));
+  }
+  return seconds;
+}
 
 StepBench bench_steps(const spec::ModelSpec& model, const StepBenchOptions& options) {
   TRIREME_CHECK(options.steps >= 1, "{} steps", options.steps);

@@ -60,6 +60,9 @@ struct StepBench {
     return static_cast<double>(plan.microbatch_tokens() * plan.schedule.microbatches);
   }
 };
+// Returns the times of further steps, in their order. Waits for the device.
+std::vector<double> step_seconds(engine::Engine&, engine::MicrobatchSource&, int64_t steps);
+
 // REQUIRES: steps >= 1; with as_rank a layout that check_lone_rank() accepts. Throws ConfigError or
 // OutOfMemory before anything is timed, and ConfigError if rows of experts exceed their budget.
 StepBench bench_steps(const spec::ModelSpec&, const StepBenchOptions&);

@@ -49,6 +49,7 @@ base::Json expect_as_predicted(const Scratch& s, int rank, const std::string& la
   EXPECT_LE(seconds("exposed_transfer_seconds"), 1.000001 * seconds("transfer_seconds"));
   EXPECT_GT(seconds("op_seconds"), 0);
   EXPECT_GT(seconds("op_seconds_without_transfers"), 0);
+  EXPECT_GT(seconds("measured_seconds_without_transfers"), 0);
   EXPECT_EQ(answer.at("captured"), false);
   EXPECT_FALSE(answer.contains("tokens_per_second"));
   return answer;
@@ -110,6 +111,7 @@ TEST(AsRankTest, times_are_predicted_for_a_machine) {
   const base::Json& time = answer["as_rank"]["predicted"];
   EXPECT_EQ(time["machine"], "cpu");
   EXPECT_GT(time["compute_seconds"].get<double>(), 0);
+  EXPECT_GT(time["update_seconds"].get<double>(), 0);
   // A step of the job also has the bubble of the pipeline.
   EXPECT_GT(time["step_seconds"].get<double>(), time["compute_seconds"].get<double>());
 }

@@ -123,6 +123,7 @@ LoneRankTime lone_rank_time(const spec::ModelSpec& model, const spec::Workload& 
   const int pp_rank = spec::coord_of(confirmed.plan.mesh, rank)[spec::Axis::pp];
   return {.machine = machine.name,
           .compute_seconds = confirmed.stage_seconds.at(static_cast<size_t>(pp_rank)),
+          .update_seconds = proposal.price.at(plan::Term::optimizer),
           .step_seconds = confirmed.seconds,
           .band = proposal.band.time};
 }

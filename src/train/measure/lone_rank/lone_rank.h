@@ -69,7 +69,8 @@ LoneRankFacts lone_rank_facts(const spec::ModelSpec&, const spec::Plan&, const s
 // The planner's times on a machine.
 struct LoneRankTime {
   std::string machine;
-  double compute_seconds = 0;  // of this rank in a step, without transfers
+  double compute_seconds = 0;  // of this rank's layers in a step, without transfers
+  double update_seconds = 0;   // of the optimizer, on the ranks of the slowest stage
   double step_seconds = 0;     // of the whole job, with transfers and bubbles
   double band = 0;             // of step_seconds: relative, each way
 };
