@@ -278,19 +278,25 @@ TEST(CudaAttentionTest, equal_sequences_of_any_length) {
   }
 }
 
-// More blocks than the GPU runs at a time.
-TEST(CudaAttentionTest, many_long_sequences_have_the_same_bits) {
+// More blocks than the GPU runs at a time, and so few that cuDNN runs instead of Trireme's kernel.
+TEST(CudaAttentionTest, many_and_few_long_sequences_have_the_same_bits) {
   const std::string problem = device::gpu_status().problem;
   if (!problem.empty()) GTEST_SKIP() << problem;
-  for (const Shape3& shape : {Shape3{8, 4, 128}, Shape3{8, 8, 64}}) {
-    Machine cuda = cuda_machine(true);
-    const auto run = [&] {
-      return equal_sequences(cuda, spec::cuda_backend(true), 6, 1024, shape);
+  struct Sizes {
+    int64_t sequences, length;
+    Shape3 shape;
+  };
+  for (const Sizes& s : {Sizes{6, 1024, {8, 4, 128}}, Sizes{6, 1024, {8, 8, 64}},
+                         Sizes{1, 4096, {2, 1, 128}}, Sizes{1, 8192, {2, 1, 64}}}) {
+    SCOPED_TRACE(s.length * 1000 + s.shape.head_dim);
+    const auto run = [&](Machine& machine, bool deterministic) {
+      return equal_sequences(machine, spec::cuda_backend(deterministic), s.sequences, s.length,
+                             s.shape);
     };
-    const Results first = run();
-    for (int i = 0; i < 2; ++i) expect_equal(run(), first);
-    Machine fast = cuda_machine(false);
-    expect_close(equal_sequences(fast, spec::cuda_backend(false), 6, 1024, shape), first);
+    Machine cuda = cuda_machine(true), fast = cuda_machine(false);
+    const Results first = run(cuda, true);
+    for (int i = 0; i < 2; ++i) expect_equal(run(cuda, true), first);
+    expect_close(run(fast, false), first);
   }
 }
 
