@@ -18,18 +18,13 @@
 #include <vector>
 
 #include "base/float8.h"
-#include "base/rng.h"
-#include "device/accelerator.h"
-#include "device/memory.h"
-#include "kernels/ops.h"
-#include "kernels/table.h"
-#include "spec/facts/backend.h"
+#include "bench/gpu_timer.h"
 
 namespace {
 
 using namespace trireme;
 using base::DType;
-using base::Shape;
+using bench::GpuTimer;
 using device::ConstTensor;
 using device::Tensor;
 using kernels::GemmArgs;
@@ -47,83 +42,9 @@ struct Options {
 struct Codes {
   Tensor values, scale;
 };
-
-// Memory, a stream and clocks of one GPU.
-class Bench {
- public:
-  explicit Bench(int rounds)
-      : rounds_(rounds),
-        device_(device::make_gpu(kernels::cuda_kernels(), {})),
-        stream_(device_->make_stream("bench")) {
-    const int64_t bytes = spec::cuda_backend(true).stream_workspace_bytes;
-    stream_->set_workspace(tensor({bytes}, DType::u8));
-  }
-
-  device::Stream& stream() { return *stream_; }
-  Tensor tensor(const base::TensorSpec& spec) {
-    buffers_.push_back(std::make_unique<device::Buffer>(*device_, device::Mem::scratch,
-                                                        base::bytes_of(spec), "bench"));
-    return device::view_of(buffers_.back()->data(), spec);
-  }
-  Tensor tensor(const Shape& shape, DType dtype) { return tensor({shape, dtype}); }
-  Tensor like(const Tensor& t) { return tensor(t.shape, t.dtype); }
-  Tensor normal(const Shape& shape, DType dtype, float std_dev = 1) {
-    const Tensor t = tensor(shape, dtype);
-    ops::init_normal(*stream_, {.d = t.as_matrix(),
-                                .key = base::rng_key(buffers_.size(), "bench"),
-                                .global_row_stride = static_cast<uint64_t>(t.cols()),
-                                .std_dev = std_dev});
-    return t;
-  }
-  Tensor zero(const Shape& shape, DType dtype) {
-    const Tensor t = tensor(shape, dtype);
-    ops::fill(*stream_, {.d = t});
-    return t;
-  }
-  Codes codes(DType format, ScaleShape shape, int64_t rows, int64_t cols) {
-    return {tensor({rows, cols}, format), tensor(spec::scale_spec(shape, rows, cols))};
-  }
-  template <typename T>
-  std::vector<T> read(const ConstTensor& t) {
-    std::vector<T> values(static_cast<size_t>(t.bytes()) / sizeof(T));
-    stream_->download(std::as_writable_bytes(std::span(values)), t);
-    stream_->synchronize();
-    return values;
-  }
-
-  // The median time of each call, which take turns.
-  std::vector<double> times(const std::vector<std::function<void()>>& calls) {
-    for (const auto& call : calls) {
-      call();
-      call();
-    }
-    std::vector<device::Event> events;
-    events.push_back(stream_->record_timed());
-    for (int round = 0; round < rounds_; ++round) {
-      for (const auto& call : calls) {
-        call();
-        events.push_back(stream_->record_timed());
-      }
-    }
-    stream_->synchronize();
-    std::vector<double> medians;
-    for (size_t c = 0; c < calls.size(); ++c) {
-      std::vector<double> all;
-      for (size_t i = c; i + 1 < events.size(); i += calls.size()) {
-        all.push_back(stream_->seconds_between(events[i], events[i + 1]));
-      }
-      std::ranges::sort(all);
-      medians.push_back(all[all.size() / 2]);
-    }
-    return medians;
-  }
-
- private:
-  int rounds_;
-  std::unique_ptr<device::Device> device_;
-  std::vector<std::unique_ptr<device::Buffer>> buffers_;
-  std::unique_ptr<device::Stream> stream_;
-};
+Codes codes_in(GpuTimer& bench, DType format, ScaleShape shape, int64_t rows, int64_t cols) {
+  return {bench.tensor({rows, cols}, format), bench.tensor(spec::scale_spec(shape, rows, cols))};
+}
 
 class Report {
  public:
@@ -157,7 +78,7 @@ class Report {
 
 // Ratios are to the bandwidth of a copy.
 void measure_moves(const Options& o, Report& report) {
-  Bench bench(o.rounds);
+  GpuTimer bench(o.rounds);
   device::Stream& s = bench.stream();
   const int64_t T = o.tokens, D = o.in, F = o.out;
   constexpr int64_t copied = int64_t{1} << 30;
@@ -174,8 +95,8 @@ void measure_moves(const Options& o, Report& report) {
   const int64_t n = T * F;
   add("amax", 2 * n, [&] { ops::amax(s, {.x = x, .amax = amax}); });
   for (const ScaleShape shape : {ScaleShape::tensor, ScaleShape::row_128}) {
-    const Codes rows = bench.codes(DType::f8e4m3, shape, T, F);
-    const Codes columns = bench.codes(DType::f8e4m3, shape, F, T);
+    const Codes rows = codes_in(bench, DType::f8e4m3, shape, T, F);
+    const Codes columns = codes_in(bench, DType::f8e4m3, shape, F, T);
     const std::string name = shape == ScaleShape::tensor ? "quantize tensor" : "quantize row_128";
     const int64_t scales = shape == ScaleShape::tensor ? 0 : rows.scale.bytes();
     const ConstTensor a = shape == ScaleShape::tensor ? ConstTensor(amax) : ConstTensor();
@@ -201,7 +122,7 @@ void measure_moves(const Options& o, Report& report) {
   const int64_t w = weight.elements();
   for (const ScaleShape shape : {ScaleShape::tensor, ScaleShape::block_128}) {
     const std::string name = shape == ScaleShape::tensor ? " tensor" : " block_128";
-    const Codes codes = bench.codes(DType::f8e4m3, shape, 8192, 8192);
+    const Codes codes = codes_in(bench, DType::f8e4m3, shape, 8192, 8192);
     const Tensor maxima = bench.zero({codes.scale.elements()}, DType::f32);
     add("weight_amax" + name, 4 * w, [&] {
       ops::weight_amax(
@@ -265,15 +186,15 @@ void measure_moves(const Options& o, Report& report) {
 
 // A pair of ops beside the two in turn, of fp8-block: ratios are to the two.
 void measure_pairs(const Options& o, Report& report) {
-  Bench bench(o.rounds);
+  GpuTimer bench(o.rounds);
   device::Stream& s = bench.stream();
   const int64_t T = o.tokens, F = o.out;
   const Tensor gate_up = bench.normal({T, 2 * F}, DType::bf16);
   const Tensor dy = bench.normal({T, F}, DType::bf16), act = bench.like(dy);
   const Tensor dgate_up = bench.like(gate_up);
   const auto quantize = [&](const Tensor& x) {
-    const Codes rows = bench.codes(DType::f8e4m3, ScaleShape::row_128, x.rows(), x.cols());
-    const Codes columns = bench.codes(DType::f8e4m3, ScaleShape::row_128, x.cols(), x.rows());
+    const Codes rows = codes_in(bench, DType::f8e4m3, ScaleShape::row_128, x.rows(), x.cols());
+    const Codes columns = codes_in(bench, DType::f8e4m3, ScaleShape::row_128, x.cols(), x.rows());
     return kernels::QuantizeArgs{.x = x,
                                  .rows = rows.values,
                                  .columns = columns.values,
@@ -307,8 +228,8 @@ void measure_pairs(const Options& o, Report& report) {
 }
 
 // Quantises normal values by rows.
-Codes coded(Bench& bench, DType format, ScaleShape shape, int64_t rows, int64_t cols) {
-  const Codes codes = bench.codes(format, shape, rows, cols);
+Codes coded(GpuTimer& bench, DType format, ScaleShape shape, int64_t rows, int64_t cols) {
+  const Codes codes = codes_in(bench, format, shape, rows, cols);
   const Tensor x =
       bench.normal({rows, cols}, shape == ScaleShape::block_128 ? DType::f32 : DType::bf16);
   if (shape == ScaleShape::block_128) {
@@ -388,7 +309,7 @@ void measure_products(const Options& o, Report& report) {
       {"wgrad += f32", o.out, o.in, T, DType::f32, 1, weights},
       {"wgrad += bf16", o.out, o.in, T, DType::bf16, 1, weights}};
   for (const Product& p : products) {
-    Bench bench(o.rounds);
+    GpuTimer bench(o.rounds);
     device::Stream& s = bench.stream();
     const Tensor a = bench.normal({p.m, p.k}, DType::bf16),
                  b = bench.normal({p.n, p.k}, DType::bf16);
@@ -435,7 +356,7 @@ void measure_errors(Report& report) {
                                          {"row x row", row, row, e4m3, false}};
   for (const int64_t k : {512, 768, 4096, 16384}) {
     for (const Scaling& scaling : scalings) {
-      Bench bench(1);
+      GpuTimer bench(1);
       const int64_t m = 1024, n = 768;  // 6 blocks of 128: rows of scales are padded
       const Codes a = coded(bench, scaling.format_of_a, scaling.a, m, k);
       const Codes b = coded(bench, e4m3, scaling.b, n, k);

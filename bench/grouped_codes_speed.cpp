@@ -15,7 +15,7 @@ struct CodesOfRows {
 // Makes operands in 8 bits from random values, as a recipe does.
 class Coder {
  public:
-  Coder(Bench& bench, const std::string& precision)
+  Coder(GpuTimer& bench, const std::string& precision)
       : bench_(bench), recipe_(spec::recipe_from_name(precision)), fp8_(*recipe_.fp8) {}
 
   const spec::Float8Recipe& fp8() const { return fp8_; }
@@ -92,14 +92,14 @@ class Coder {
     return bench_.tensor(spec::scale_spec(shape, rows, cols).shape, DType::f32);
   }
 
-  Bench& bench_;
+  GpuTimer& bench_;
   spec::Recipe recipe_;
   spec::Float8Recipe fp8_;
 };
 
 }  // namespace
 
-std::vector<Row> products_of_codes(Bench& bench, const Options& o) {
+std::vector<Row> products_of_codes(GpuTimer& bench, const Options& o) {
   const std::vector<int32_t> starts = starts_of(o);
   const int64_t R = starts.back(), D = o.width, F = o.hidden, E = o.experts;
   const DType bf16 = DType::bf16, grads = o.has_bf16_grads ? bf16 : DType::f32;

@@ -20,7 +20,7 @@ using namespace trireme;
 using namespace trireme::bench;
 
 // The products of a layer, each beside the library's.
-std::vector<Row> products(Bench& bench, const Options& o) {
+std::vector<Row> products(GpuTimer& bench, const Options& o) {
   const std::vector<int32_t> starts = starts_of(o);
   const int64_t R = starts.back(), D = o.width, F = o.hidden, E = o.experts;
   const DType bf16 = DType::bf16, grads = o.has_bf16_grads ? bf16 : DType::f32;
@@ -101,7 +101,7 @@ std::vector<Row> products(Bench& bench, const Options& o) {
 }
 
 // The router and the ops that move rows. Logits are random, so that loads are even but for noise.
-std::vector<Row> moves(Bench& bench, const Options& o) {
+std::vector<Row> moves(GpuTimer& bench, const Options& o) {
   const int64_t K = o.chosen, E = o.experts, D = o.width, T = o.rows * E / K;
   const int64_t R = (T * K + E * 127) / 128 * 128;
   device::Stream& s = bench.stream();
@@ -216,11 +216,11 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   std::vector<Row> rows;
   if (part != "moves") {
-    Bench bench(o.rounds);
+    GpuTimer bench(o.rounds);
     rows = o.precision == "bf16" ? products(bench, o) : products_of_codes(bench, o);
   }
   if (part != "products") {
-    Bench bench(o.rounds);
+    GpuTimer bench(o.rounds);
     const std::vector<Row> more = moves(bench, o);
     rows.insert(rows.end(), more.begin(), more.end());
   }
