@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `trireme eval` and `trireme generate` on a run's folder, a checkpoint and exported weights.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -60,6 +61,43 @@ TEST(TrainedWeights, the_validation_data_of_the_run_is_the_default) {
   }
   EXPECT_GT(trireme_json(s, {"eval", "run", "--limit", "0"}).at("tokens"), 5 * 16);
   EXPECT_EQ(trireme_json(s, {"eval", "run", "--limit", "2"}).at("tokens"), 2 * 16);
+}
+
+TEST(TrainedWeights, in_8_bits_the_loss_is_that_of_a_run_in_8_bits) {
+  const Scratch s;
+  write_tiny(s);
+  const base::Json summary =
+      trireme_json(s, {"train", "tiny_run.toml", "--validation.enable", "--validation.samples=4",
+                       "--training.local_batch_size=2", "--training.dtype=fp8-tensor"});
+  const Words call = {"eval", "run/checkpoint", "--batch", "2", "--dtype", "fp8-tensor"};
+  EXPECT_EQ(trireme_json(s, call).at("loss"), summary.at("validation_loss"));
+}
+
+TEST(TrainedWeights, one_block_at_a_time_is_in_8_bits) {
+  const Scratch s;
+  write_tiny(s);
+  trireme_json(s, {"train", "tiny_run.toml", "--training.steps=60"});
+  const auto eval = [&s](const Words& more) {
+    Words all = {"eval", "run/checkpoint", "--batch", "2", "--data", "text.txt", "--seq", "16"};
+    all.insert(all.end(), more.begin(), more.end());
+    return trireme_json(s, all);
+  };
+  const base::Json found = eval({"--dtype", "fp8-tensor", "--by-block"});
+  const base::Json& by_block = found.at("by_block");
+  EXPECT_EQ(by_block.at("loss_bf16"), eval({"--dtype", "bf16"}).at("loss"));
+  ASSERT_EQ(by_block.at("blocks").size(), 2U);
+  const auto loss = [&](size_t block) {
+    return by_block.at("blocks").at(block).at("loss").get<double>();
+  };
+  const double bf16 = by_block.at("loss_bf16"), all = found.at("loss");
+  EXPECT_NE(loss(0), bf16);
+  EXPECT_NE(loss(1), bf16);
+  EXPECT_NE(loss(0), loss(1));
+  for (const double one : {loss(0), loss(1), all}) EXPECT_NEAR(one, bf16, 0.02 * bf16);
+  const Outcome text = trireme(s, {"eval", "run/checkpoint", "--batch", "2", "--data", "text.txt",
+                                   "--seq", "16", "--dtype", "fp8-tensor", "--by-block"});
+  EXPECT_NE(text.out.find("none (bf16) | " + fmt::format("{:.6f}", bf16)), std::string::npos)
+      << text.out;
 }
 
 TEST(TrainedWeights, a_checkpoint_has_the_bits_of_its_export) {
@@ -131,6 +169,12 @@ TEST(TrainedWeights, what_is_missing_is_named) {
            {{"eval", "w"}, 2, "--data is missing, and these weights belong to no run"},
            {{"eval", "--data", "text.txt"}, 2, "no weights are given"},
            {{"eval", "w", "--weights", "w", "--data", "text.txt"}, 2, "given twice"},
+           {{"eval", "w", "--data", "text.txt", "--by-block"},
+            2,
+            "--by-block needs --dtype fp8-tensor or fp8-block, not fp32"},
+           {{"eval", "w", "--tasks", "text.txt", "--dtype", "fp8-block"},
+            2,
+            "--dtype fp8-block: tasks are answered in fp32 or bf16"},
            {{"eval", "w", "--data", "text.txt", "--limit", "-1"},
             2,
             "--limit -1: 0 (all) or above"},

@@ -185,6 +185,8 @@ inline const std::vector<Known> known_commands = {
      "trireme report runs/kjv runs/bf16 --out both.html --json"},
     {"trireme eval runs/kjv", How::here},
     {"trireme eval runs/kjv --limit 100", How::here, "trireme eval runs/kjv --limit 3"},
+    {"trireme eval runs/kjv --dtype fp8-tensor --by-block", How::here,
+     "trireme eval runs/kjv --dtype fp8-tensor --by-block --limit 3"},
     {"trireme eval runs/kjv/weights/final --data runs/kjv-data/kjv --seq 256", How::here},
     {"trireme eval DIR --data val.bin --seq 1024 --json", How::here},
     {"trireme generate runs/kjv --prompt 'In the beginning'", How::here,

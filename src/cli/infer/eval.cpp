@@ -6,11 +6,14 @@
 #include <functional>
 #include <memory>
 #include <numbers>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text/json.h"
 #include "cli/ckpt/weights_place.h"
+#include "cli/infer/eval_blocks.h"
 #include "cli/infer/eval_tasks.h"
 #include "cli/infer/text_data.h"
 #include "cli/shell/device_options.h"
@@ -19,6 +22,7 @@
 #include "config/config.h"
 #include "data/files/token_data.h"
 #include "data/files/vocabulary.h"
+#include "spec/recipe.h"
 #include "train/batches/batches.h"
 #include "train/batches/data_sets.h"
 #include "train/run/validation.h"
@@ -59,6 +63,7 @@ struct Losses {
   std::vector<train::SequenceLoss> sequences;  // without those that are all padding
   int64_t text_bytes = 0;                      // of the labels' text; 0: not known
 
+  double mean() const { return total.loss_sum / static_cast<double>(total.tokens); }
   double bits_per_byte() const {
     return total.loss_sum / std::numbers::ln2 / static_cast<double>(text_bytes);
   }
@@ -102,9 +107,10 @@ train::InferenceOptions inference_options(const Args& args) {
 }
 
 // Losses on the data set of --data.
-Losses losses_on_data(const Args& args, FoundWeights& weights, const data::TokenData& data) {
-  train::Inference model(weights, inference_options(args));
-  base::log_info("{}", weights.description());
+Losses losses_on_data(const Args& args, FoundWeights& weights, const data::TokenData& data,
+                      const train::InferenceOptions& options, bool announces) {
+  train::Inference model(weights, options);
+  if (announces) base::log_info("{}", weights.description());
   data::check_vocabulary(data, model.dims().vocab, {});
   const Windows windows{data, model.seq_len()};
   const int64_t count = count_of(args, windows.count(), 0);
@@ -143,7 +149,8 @@ config::Config validating_run(const FoundWeights& weights) {
 }
 
 // Losses on the held-out samples of the run that the weights belong to, computed as the run does.
-Losses losses_on_run(const Args& args, FoundWeights& weights) {
+Losses losses_on_run(const Args& args, FoundWeights& weights, train::InferenceOptions options,
+                     bool announces) {
   const config::Config config = validating_run(weights);
   const train::DataSets data(config, weights.dims().vocab);
   const int64_t seq_len = data.legs().back().seq_len;  // of the run's last validation
@@ -152,7 +159,6 @@ Losses losses_on_run(const Args& args, FoundWeights& weights) {
         "--seq {}: samples of the run's validation data have {} tokens; give --data for others",
         args.integer("--seq"), seq_len));
   }
-  train::InferenceOptions options = inference_options(args);
   options.seq_len = seq_len;
   options.document_mask = config.training.document_mask;
   train::Inference model(weights, options);
@@ -162,9 +168,10 @@ Losses losses_on_run(const Args& args, FoundWeights& weights) {
     const int64_t validated =
         train::validated_samples(config::validation_samples(config), sampler.samples());
     const int64_t count = count_of(args, sampler.samples(), validated);
-    base::log_info("{}, on {} of {} held-out samples of its run{}", weights.description(), count,
-                   sampler.samples(),
-                   data.validations() > 1 ? " (" + data.validation_name(set) + ")" : "");
+    if (announces)
+      base::log_info("{}, on {} of {} held-out samples of its run{}", weights.description(), count,
+                     sampler.samples(),
+                     data.validations() > 1 ? " (" + data.validation_name(set) + ")" : "");
     train::SequentialBatches batches(sampler, model.sequences(), count);
     add(all, all_losses(count, model.sequences(), [&](int64_t first) {
           batches.seek(first / model.sequences());
@@ -202,23 +209,48 @@ std::unique_ptr<data::TokenData> open_data(const Args& args, const train::TextCo
   return data;
 }
 
+void check_precision(const Args& args) {
+  const std::string dtype = args.text("--dtype");
+  const bool is_fp8 = spec::is_fp8(*spec::precision_from_name(dtype));
+  if (is_fp8 && args.has("--tasks")) {
+    throw base::ConfigError(fmt::format("--dtype {}: tasks are answered in fp32 or bf16", dtype));
+  }
+  if (!is_fp8 && args.flag("--by-block")) {
+    throw base::ConfigError(
+        fmt::format("--by-block needs --dtype fp8-tensor or fp8-block, not {}", dtype));
+  }
+}
+
 int run_eval(const Args& args) {
+  check_precision(args);
   const std::unique_ptr<FoundWeights> weights = find_weights(weights_path(args));
   if (args.has("--tasks")) return run_tasks(args, *weights, inference_options(args));
   for (const char* name : {"--per-item", "--delimiter"}) {
     if (args.has(name)) throw base::ConfigError(fmt::format("{} needs --tasks", name));
   }
-  Losses losses;
+  const train::InferenceOptions options = inference_options(args);
+  std::unique_ptr<train::TextCodec> codec;
+  std::unique_ptr<data::TokenData> data;
   if (args.has("--data")) {
-    const std::unique_ptr<train::TextCodec> codec = known_codec(args, *weights);
-    const std::unique_ptr<data::TokenData> data = open_data(args, codec.get());
-    losses = losses_on_data(args, *weights, *data);
-    if (codec) losses.text_bytes = text_bytes(*codec, *data, losses.total.tokens);
-  } else {
-    losses = losses_on_run(args, *weights);
+    codec = known_codec(args, *weights);
+    data = open_data(args, codec.get());
   }
+  bool is_first = true;
+  const auto losses_with = [&](const train::InferenceOptions& with) {
+    const bool announces = std::exchange(is_first, false);
+    return data ? losses_on_data(args, *weights, *data, with, announces)
+                : losses_on_run(args, *weights, with, announces);
+  };
+  Losses losses = losses_with(options);
+  if (codec) losses.text_bytes = text_bytes(*codec, *data, losses.total.tokens);
   const train::SequenceLoss& total = losses.total;
-  const double mean = total.loss_sum / static_cast<double>(total.tokens);
+  const double mean = losses.mean();
+  std::optional<LossByBlock> by_block;
+  if (args.flag("--by-block")) {
+    by_block = loss_by_block(
+        weights->dims(), options, mean,
+        [&](const train::InferenceOptions& with) { return losses_with(with).mean(); });
+  }
   if (args.wants_json()) {
     base::Json sequences = base::Json::array();
     for (const train::SequenceLoss& loss : losses.sequences) {
@@ -234,6 +266,7 @@ int run_eval(const Args& args) {
       out["bytes"] = losses.text_bytes;
       out["bits_per_byte"] = losses.bits_per_byte();
     }
+    if (by_block) out["by_block"] = to_json(*by_block);
     out["sequences"] = sequences;
     fmt::print("{}\n", out.dump());
     return 0;
@@ -248,6 +281,7 @@ int run_eval(const Args& args) {
              total.tokens, mean, std::exp(mean));
   if (losses.text_bytes > 0) fmt::print("  bits per byte {:.4f}", losses.bits_per_byte());
   fmt::print("\n");
+  if (by_block) fmt::print("{}", to_text(*by_block));
   return 0;
 }
 
@@ -268,11 +302,15 @@ Verb eval_verb() {
           "\"ctx\"), \"choices\" (or \"endings\") and \"label\" (or \"gold\"). The answer is the "
           "choice\n"
           "with the highest log-likelihood (acc), or the highest per byte "
-          "(acc_norm).\n\nExamples:\n"
+          "(acc_norm).\n\n"
+          "--dtype fp8-tensor shows the loss that a training run with this recipe would see, and\n"
+          "--by-block how much of its distance to bf16 each block adds: blocks that add most can\n"
+          "stay in bf16 (precision.bf16_blocks).\n\nExamples:\n"
           "  trireme eval runs/kjv\n"
           "  trireme eval runs/kjv/weights/final --data runs/kjv-data/kjv --seq 256\n"
           "  trireme eval DIR --data val.bin --seq 1024 --json\n"
           "  trireme eval runs/kjv --data book.txt --seq 256\n"
+          "  trireme eval runs/kjv --dtype fp8-tensor --by-block\n"
           "  trireme eval runs/kjv --tasks tasks.jsonl --per-item answers.jsonl",
       .options =
           {weights_argument(false),
@@ -309,8 +347,13 @@ Verb eval_verb() {
            {.name = "--type", .help = "Token type of files without a header: u16 or u32"},
            {.name = "--dtype",
             .fallback = "fp32",
-            .help = "Precision of the weights",
-            .choices = {"fp32", "bf16"}},
+            .help = "Precision of the weights; of the products with fp8-tensor and fp8-block, "
+                    "which need the memory of training",
+            .choices = {"fp32", "bf16", "fp8-tensor", "fp8-block"}},
+           {.name = "--by-block",
+            .kind = Kind::flag,
+            .help = "With an fp8 --dtype: also the loss with one block at a time in 8 bits, and in "
+                    "bf16"},
            {.name = "--per-sequence",
             .kind = Kind::flag,
             .help = "Also print the loss of every sequence"}},

@@ -2,9 +2,11 @@
 #include "train/weights/inference.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "spec/recipe.h"
 #include "train/setup/fit.h"
 
 namespace trireme::train {
@@ -43,10 +45,16 @@ Inference::Inference(WeightsSource& weights, const InferenceOptions& o)
   spec::Layout layout;
   layout.micro_batch = sequences_;
   layout.recompute = spec::Recompute::full;
-  layout.precision = o.dtype == "fp32" ? spec::Precision::fp32 : spec::Precision::bf16;
-  const FitJob job = make_fit_job(
-      model, platform_.backend,
-      {.seq_len = seq_len_, .document_mask = o.document_mask, .inference = true}, layout);
+  const std::optional<spec::Precision> precision = spec::precision_from_name(o.dtype);
+  TRIREME_CHECK(precision.has_value(), "dtype {}", o.dtype);
+  layout.precision = *precision;
+  layout.bf16_blocks = o.bf16_blocks;
+  // Codes are made of the fp32 weights of the training state.
+  const FitJob job = make_fit_job(model, platform_.backend,
+                                  {.seq_len = seq_len_,
+                                   .document_mask = o.document_mask,
+                                   .inference = !spec::is_fp8(*precision)},
+                                  layout);
   check_fits(job, platform_, 1, {.micro_batch = o.batch_option});
   engine_ = std::make_unique<engine::Engine>(*platform_.device, model, job.plan, platform_.backend,
                                              engine::EngineOptions{});

@@ -22,7 +22,10 @@ namespace trireme::train {
 struct InferenceOptions {
   int64_t sequences = 1;
   int64_t seq_len = 0;  // 0: the model's maximum
+  // fp32 or bf16; or fp8-tensor or fp8-block, as a training run computes its forward: that needs
+  // the memory of training, and has no logits().
   std::string dtype = "fp32";
+  std::vector<int> bf16_blocks;  // with fp8: stay in bf16
   config::System system;
   bool document_mask = false;  // attention does not cross document boundaries
   std::string batch_option;    // option that sets `sequences`, "--batch "; empty: none
@@ -54,7 +57,7 @@ class Inference {
   std::vector<float> token_losses(engine::MicrobatchSource& source);
 
   // Returns the logits after the last token, from the last seq_len tokens: the complete window is
-  // computed. train/generate continues texts with a cache instead.
+  // computed. train/generate continues texts with a cache instead. REQUIRES: fp32 or bf16.
   std::vector<float> logits(std::span<const int32_t> tokens);
 
  private:
