@@ -12,9 +12,6 @@ Most of that noise arises early, where the gradient is large and the learning ra
 --start-tokens keeps it out: bf16 trains on so many tokens first, and all recipes, bf16 among them, continue from its
 checkpoint with --tokens further ones. Such pairs differ only by what the recipes lose from there on.
 
---by-block N shows which blocks lose it: N steps from that checkpoint with a learning rate of nearly zero, so that all
-runs have the same weights; once with the recipe in all blocks, and once in each block alone, the others in bf16.
-
 Without --data a corpus is made of text files below --folder (sources and documents of this machine) and becomes the
 data set, by --tokenizer or by one of --vocab tokens that is trained on it. --jobs 2 trains two runs at once: what one
 leaves idle on the GPU the other uses. Speeds are not comparable then, losses are.
@@ -132,9 +129,9 @@ def make_start(options, data, seed):
         sys.exit(f"loss_gap: no checkpoint of step {start}; see {log.name}")
 
 
-def losses(options, data, recipe, seed, label=None):
+def losses(options, data, recipe, seed):
     """Trains, and returns the loss of every step after the start."""
-    folder = run_folder(options, label or recipe, seed)
+    folder = run_folder(options, recipe, seed)
     command, start, steps = training(options, data, recipe, seed, folder)
     if start > 0:
         shutil.rmtree(folder, ignore_errors=True)
@@ -143,7 +140,7 @@ def losses(options, data, recipe, seed, label=None):
         command += ["--resume", str(start)]
     else:
         command += ["--overwrite"]
-    print(f"{label or recipe}, seed {seed}: {steps - start} steps ...", file=sys.stderr, flush=True)
+    print(f"{recipe}, seed {seed}: {steps - start} steps ...", file=sys.stderr, flush=True)
     call(command)
     found = {}
     with open(folder / "metrics.jsonl", encoding="utf-8") as lines:
@@ -154,40 +151,12 @@ def losses(options, data, recipe, seed, label=None):
     return [found[step] for step in sorted(found)]
 
 
-def gaps_by_block(options, data, recipes, seed):
-    """Prints what each recipe adds to the loss of the start's weights: in all blocks, and in each alone."""
-    with open(run_folder(options, "start", seed) / "run.json", encoding="utf-8") as file:
-        blocks = range(json.load(file)["model"]["dims"]["layers"])
-    base = None
-
-    def gap(recipe, label, bf16_blocks):
-        nonlocal base
-        short = argparse.Namespace(**vars(options))
-        short.tokens, short.lr = options.by_block * options.micro_batch * options.seq, 1e-9
-        short.set = options.set + [f"precision.bf16_blocks=[{','.join(map(str, bf16_blocks))}]"] * bool(bf16_blocks)
-        values = losses(short, data, recipe, seed, label)
-        base = base or values
-        differences = [value - one for value, one in zip(values, base)]
-        mean = statistics.fmean(base)
-        print(json.dumps({
-            "recipe": recipe, "blocks": label, "gap_percent": round(100 * statistics.fmean(differences) / mean, 4),
-            "standard_error_percent":
-                round(100 * statistics.stdev(differences) / len(differences) ** 0.5 / mean, 4)}), flush=True)
-
-    gap("bf16", "none", [])
-    for recipe in recipes:
-        gap(recipe, "all", [])
-        for block in blocks:
-            gap(recipe, f"block {block}", [other for other in blocks if other != block])
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default="build/gpu/trireme")
     parser.add_argument("--model", required=True)
     parser.add_argument("--tokens", type=float, required=True)
     parser.add_argument("--start-tokens", type=float, default=0, help="tokens of a start in bf16 that all runs share")
-    parser.add_argument("--by-block", type=int, default=0, metavar="STEPS", help="only show what each block loses")
     parser.add_argument("--micro-batch", type=int, required=True)
     parser.add_argument("--seq", type=int, required=True)
     parser.add_argument("--lr", type=float, default=6e-4)
@@ -206,8 +175,6 @@ def main():
         parser.error(f"--seeds {options.seeds} --jobs {options.jobs}: both must be at least 1")
     if options.start_tokens and options.start_tokens < options.micro_batch * options.seq:
         parser.error(f"--start-tokens {options.start_tokens:g}: at least a batch, or 0 for a start from new weights")
-    if options.by_block and (options.by_block < 10 or not options.start_tokens):
-        parser.error(f"--by-block {options.by_block}: at least 10 steps, with --start-tokens")
     if not os.access(options.program, os.X_OK):
         parser.error(f"--program {options.program}: no such program; build it, or name another")
     os.makedirs(options.work, exist_ok=True)
@@ -220,10 +187,6 @@ def main():
         return {"recipe": recipe, "seed": seed, "steps": len(values), "first": values[0], "tail": mean}
 
     recipes = list(filter(None, options.recipes.split(",")))
-    if options.by_block:
-        make_start(options, data, 1)
-        gaps_by_block(options, data, recipes, 1)
-        return
     runs = [("bf16", seed) for seed in range(1, max(2, options.seeds) + 1)]
     runs += [(recipe, seed) for seed in range(1, options.seeds + 1) for recipe in recipes]
     if options.start_tokens:

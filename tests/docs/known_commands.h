@@ -51,10 +51,6 @@ inline const std::vector<Known> known_commands = {
      "32000 --jobs 2 --set system.determinism=fast --folder /usr/lib/python3 /usr/include "
      "/usr/share",
      How::script},
-    {"bench/loss_gap.py --program build/gpu/trireme --model gpt2-124m --tokens 100.4e6 "
-     "--start-tokens 32.8e6 --by-block 60 --micro-batch 16 --seq 1024 --recipes fp8-tensor --vocab "
-     "32000 --folder /usr/lib/python3 /usr/include /usr/share",
-     How::script},
     {"tests/drift/run.py --program build/release/trireme --data runs/kjv-data/kjv --seeds 20 "
      "--fallback",
      How::script},
