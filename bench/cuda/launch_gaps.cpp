@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of a program's time the GPU has nothing of it to do. A library that the CUDA driver
-// loads into a program which needs not know of it; it traces kernels, copies and fills with CUPTI
-// and prints one line of JSON on stderr when the program ends. Only the middle half of the traced
-// time counts: start and end are not training. Gaps are the times in which none of the program's
-// own kernels, copies and fills ran; where processes share a GPU, they include the others' time
-// slices.
+// Measures for how much of its time a program leaves the GPU idle. This is a library that the CUDA
+// driver loads into any program. It traces kernels, copies and fills with CUPTI and prints one line
+// of JSON on stderr when the program ends. Only the middle half of the traced time counts: start
+// and end are not training. In a gap none of the program's kernels, copies and fills runs; if
+// processes share a GPU, gaps include the time slices of the others.
 //
 //   CUDA_INJECTION64_PATH=$PWD/build/gpu/bench/liblaunch_gaps.so trireme train ...
 #include <cupti.h>

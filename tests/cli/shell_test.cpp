@@ -136,7 +136,7 @@ TEST(ShellTest, bash_completes_verbs_options_keys_choices_and_files) {
   EXPECT_EQ(completed(s, "train --training.document_mask =", 3), (WordSet{"false", "true"}));
   EXPECT_EQ(completed(s, "train tiny", 2), (WordSet{"tiny.toml", "tiny_run.toml"}));
   EXPECT_EQ(completed(s, "train --json tiny_", 3), WordSet{"tiny_run.toml"});
-  EXPECT_EQ(completed(s, "eval --dtype f", 3), WordSet{"fp32"});
+  EXPECT_EQ(completed(s, "eval --dtype f", 3), (WordSet{"fp32", "fp8-block", "fp8-tensor"}));
   EXPECT_EQ(completed(s, "train --steps t", 3), WordSet{});
   EXPECT_EQ(completed(s, "completion z", 2), WordSet{"zsh"});
   EXPECT_EQ(completed(s, "ckpt reshard --job.n", 3), WordSet{"--job.name="});
@@ -253,7 +253,8 @@ TEST(ShellTest, types_may_be_spelled_as_in_other_programs) {
   const Outcome half = trireme(
       s, {"eval", "--weights", "run/weights/final", "--data", "text.txt", "--dtype", "float16"});
   EXPECT_EQ(half.exit_code, 2);
-  EXPECT_TRUE(contains(half.err, "{fp32,bf16}; float16 is not supported")) << half.err;
+  EXPECT_TRUE(contains(half.err, "{fp32,bf16,fp8-tensor,fp8-block}; float16 is not supported"))
+      << half.err;
 }
 
 // ---- output on a terminal

@@ -168,10 +168,11 @@ Losses losses_on_run(const Args& args, FoundWeights& weights, train::InferenceOp
     const int64_t validated =
         train::validated_samples(config::validation_samples(config), sampler.samples());
     const int64_t count = count_of(args, sampler.samples(), validated);
-    if (announces)
+    if (announces) {
       base::log_info("{}, on {} of {} held-out samples of its run{}", weights.description(), count,
                      sampler.samples(),
                      data.validations() > 1 ? " (" + data.validation_name(set) + ")" : "");
+    }
     train::SequentialBatches batches(sampler, model.sequences(), count);
     add(all, all_losses(count, model.sequences(), [&](int64_t first) {
           batches.seek(first / model.sequences());

@@ -35,7 +35,7 @@ std::string to_text(const LossByBlock& of) {
   const std::array<obs::Column, 4> columns = {{{"block in 8 bits"},
                                                {"loss"},
                                                {"above bf16, %"},
-                                               {"left with it and those above in bf16, %"}}};
+                                               {"left if this and earlier rows are in bf16, %"}}};
   std::vector<size_t> order(of.blocks.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, std::greater{}, [&](size_t block) { return of.blocks[block]; });
