@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -59,10 +60,14 @@ class PosixFile final : public DiskFile {
   // disk is detected before anything is written.
   void reserve(int64_t bytes) {
     if (bytes == 0) return;
+    const auto refuse = [&](int error) {
+      fail(fmt::format("set {} bytes aside for", bytes), path_, error);
+    };
+    // ext4 takes all that is free before it reports that it is not enough; other programs then find
+    // the disk full for a moment.
+    if (is_more_than_free(bytes)) refuse(ENOSPC);
     if (::fallocate(plain_.value(), 0, 0, bytes) == 0) return;
-    if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) {
-      fail(fmt::format("set {} bytes aside for", bytes), path_, errno);
-    }
+    if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) refuse(errno);
     if (::ftruncate(plain_.value(), bytes) != 0) fail("set the size of", path_, errno);
   }
 
@@ -108,6 +113,12 @@ class PosixFile final : public DiskFile {
  private:
   static constexpr size_t call_bytes = size_t{1} << 30;  // of one system call
 
+  bool is_more_than_free(int64_t bytes) const {
+    struct statvfs space {};
+    // Some file systems do not know their size.
+    if (::fstatvfs(plain_.value(), &space) != 0 || space.f_blocks == 0) return false;
+    return static_cast<uint64_t>(bytes) / space.f_frsize > space.f_bfree;
+  }
   int descriptor(bool direct) const { return direct ? direct_.value() : plain_.value(); }
   // A file system may accept O_DIRECT in open() and refuse it in the transfer.
   bool retry(bool direct) {
