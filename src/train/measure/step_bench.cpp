@@ -21,6 +21,7 @@ namespace {
 
 void time_steps(engine::Engine& engine, engine::MicrobatchSource& source, int64_t steps,
                 StepBench& result) {
+  engine.compute().synchronize();
   const double begin = obs::steady_seconds();
   result.seconds = step_seconds(engine, source, steps);
   result.wall_seconds = obs::steady_seconds() - begin;
