@@ -37,6 +37,7 @@ Platform gpu_platform(const config::System& system, const device::GpuStatus& sta
        .deterministic = is_deterministic,
        .cache_folder = system.cache_folder.empty() ? default_cache
                                                    : std::filesystem::path(system.cache_folder)});
+  platform.warm_up = std::make_unique<kernels::WarmUp>(static_cast<int>(system.gpu));
   platform.backend = spec::cuda_backend(is_deterministic);
   const device::GpuInfo& gpu = status.gpus.at(static_cast<size_t>(system.gpu));
   platform.hardware = gpu.name;

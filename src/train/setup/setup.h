@@ -12,6 +12,7 @@
 #include "device/accelerator.h"
 #include "device/device.h"
 #include "engine/engine.h"
+#include "kernels/warm_up.h"
 #include "optim/lr_schedule.h"
 #include "spec/plan.h"
 
@@ -33,6 +34,7 @@ config::Config settled(const config::Config&);
 // A device and the planner's description of its kernels.
 struct Platform {
   std::unique_ptr<device::Device> device;
+  std::unique_ptr<kernels::WarmUp> warm_up;  // null on a CPU
   spec::Backend backend;
   std::string hardware;      // "NVIDIA H200", or "CPU, 8 threads"
   int64_t memory_bytes = 0;  // of the whole GPU; 0: not known

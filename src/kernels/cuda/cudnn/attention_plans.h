@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention by cuDNN: its plans, built at the first use of a shape (about a second each, since
-// kernels are compiled) and cached. Belongs to the one host thread that queues work on the device.
+// Attention by cuDNN: its plans, built at the first use of a shape and cached. That takes
+// milliseconds, or seconds if the driver has to compile a kernel, which it then keeps on disk.
+// Belongs to the one host thread that queues work on the device.
 #pragma once
 
 #include <cudnn.h>
@@ -8,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "device/cuda/cuda_device.h"
@@ -56,6 +58,9 @@ class AttentionPlans {
 
   // Built at the first call, with at most `limit` plans.
   Entry& entry(const AttentionKey& key, int limit);
+  // Lets the driver compile the kernel of cuDNN's backward in another thread, while the host is
+  // busy with the forward pass: it depends on the head size, not on lengths and strides.
+  void compile_backward(AttentionKey forward);
   // Plans that may be timed. On a deterministic device bits must not depend on a measurement.
   int choices(const device::CudaStream& stream) const;
   // Keeps the fastest plan. Runs each several times and waits for them.
@@ -76,6 +81,7 @@ class AttentionPlans {
   device::CudaDevice& device_;
   cudnnHandle_t handle_ = nullptr;
   std::map<AttentionKey, std::unique_ptr<Entry>> entries_;
+  std::jthread compiler_;
 };
 
 // Return whether cuDNN can compute this. Otherwise Trireme's kernels do.

@@ -26,7 +26,12 @@ constexpr double min_sustained_flops = 3e10;
 constexpr double near_the_best = 1.08;
 constexpr size_t max_finalists = 5;
 // The clock may drift by this factor while finalists are measured.
-constexpr double drift = 1.015;
+constexpr double drift = 1.02;
+// Seconds until the device is at its power limit, and until it has the clock of the next finalist.
+constexpr double reaching_the_limit = 0.02, settling = 0.004;
+// A product of so many rows loads the kernel of an algorithm, except of 8-bit operands: the layout
+// of their scales depends on the number of rows.
+constexpr int64_t few_rows = 256;
 
 }  // namespace
 
@@ -51,19 +56,27 @@ void GemmPlans::measure(CudaStream& stream, Plan& plan, const Matmul& what,
   MatmulOperands trial = operands;
   trial.d = result->data();
 
+  Matmul few = what;
+  if (!what.coded) few.m = std::min(what.m, few_rows);
+  Plan few_plan;
+  describe(few_plan, few);
+
   std::vector<Admitted> admitted;
   std::optional<Digest> first;
   double best_seconds = std::numeric_limits<double>::infinity();
   for (const cublasLtMatmulAlgo_t& algo : plan.candidates) {
-    result->clear(stream);
     // The first run is not timed: it loads the kernel. Algorithms that the library proposes and
     // then rejects are no candidates.
-    if (run(plan, algo, what, trial, stream) != CUBLAS_STATUS_SUCCESS) continue;
+    cublasStatus_t status = run(few_plan, algo, few, trial, stream);
+    if (status != CUBLAS_STATUS_SUCCESS) status = run(plan, algo, what, trial, stream);
+    if (status != CUBLAS_STATUS_SUCCESS) continue;
+    result->clear(stream);
     stream.synchronize();
     const double limit = hopeless * best_seconds;
     const double seconds = shortest_run(stream, timed_runs_of(what), limit, [&] {
-      cublas_check(run(plan, algo, what, trial, stream), "measuring an algorithm");
+      if (status == CUBLAS_STATUS_SUCCESS) status = run(plan, algo, what, trial, stream);
     });
+    if (status != CUBLAS_STATUS_SUCCESS) continue;
     if (seconds > limit) continue;
     if (device_.options().deterministic) {
       // Every candidate has run the same number of times here, so that results with in-place
@@ -117,18 +130,22 @@ GemmPlans::Admitted GemmPlans::best_of(CudaStream& stream, Plan& plan, const Mat
   std::erase_if(admitted, [limit](const Admitted& a) { return a.seconds > limit; });
   admitted.resize(std::min(admitted.size(), max_finalists));
   if (admitted.size() == 1) return admitted.front();
-  const auto run_for_a_while = [&](Admitted& finalist) {
-    return sustained_run(stream, finalist.seconds, [&] {
+  const auto run_for_a_while = [&](Admitted& finalist, double before) {
+    return sustained_run(stream, finalist.seconds, before, [&] {
       cublas_check(run(plan, finalist.algo, what, trial, stream), "measuring an algorithm");
     });
   };
-  for (Admitted& finalist : admitted) finalist.seconds = run_for_a_while(finalist);
+  double before = reaching_the_limit;
+  for (Admitted& finalist : admitted) {
+    finalist.seconds = run_for_a_while(finalist, before);
+    before = settling;
+  }
   const double best = std::ranges::min(admitted, {}, &Admitted::seconds).seconds;
   std::erase_if(admitted, [best](const Admitted& a) { return a.seconds > drift * best; });
   if (admitted.size() == 1) return admitted.front();
   std::ranges::reverse(admitted);
   for (Admitted& finalist : admitted) {
-    finalist.seconds = (finalist.seconds + run_for_a_while(finalist)) / 2;
+    finalist.seconds = (finalist.seconds + run_for_a_while(finalist, settling)) / 2;
   }
   return std::ranges::min(admitted, {}, &Admitted::seconds);
 }

@@ -106,16 +106,18 @@ double shortest_run(device::CudaStream& stream, int timed_runs, double limit, co
 
 // The mean of runs that follow each other for a while. Under full load the power limit lowers the
 // clock, and more for one algorithm than for another: the fastest in a single run need not be
-// the fastest in a step. `seconds`: the approximate time of one run.
+// the fastest in a step. `seconds`: the approximate time of one run; `settling`: how long it runs
+// before it is timed.
 template <typename Work>
-double sustained_run(device::CudaStream& stream, double seconds, const Work& work) {
-  constexpr double settling = 0.01, timed = 0.03;
+double sustained_run(device::CudaStream& stream, double seconds, double settling,
+                     const Work& work) {
+  constexpr double timed = 0.015;
   const auto runs_in = [seconds](double time) {
-    return std::max(1, static_cast<int>(std::lround(time / seconds)));
+    return static_cast<int>(std::lround(time / seconds));
   };
   for (int i = runs_in(settling); i > 0; --i) work();
   const device::Event begin = stream.record_timed();
-  const int runs = runs_in(timed);
+  const int runs = std::max(1, runs_in(timed));
   for (int i = 0; i < runs; ++i) work();
   const device::Event end = stream.record_timed();
   stream.synchronize();
