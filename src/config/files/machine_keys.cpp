@@ -88,6 +88,9 @@ void list_processor(spec::Processor& p, KeyList& k) {
       "attention_fixed_order", p.attention_fixed_order, {.low = 0, .high = 10},
       "additional time of a deterministic backward pass (system.determinism = l1), relative to "
       "writing the bf16 gradients of all scores once");
+  k.boolean("hopper_attention", p.hopper_attention,
+            "Trireme's attention backward for Hopper GPUs runs here: attention_fixed_order applies "
+            "only to heads above 64 in sequences of more than 4,096 tokens");
   k.number("memory_reach", p.memory_reach, share,
            "fraction of gigabytes_per_second that memory-bound operations reach");
   k.require();

@@ -89,7 +89,9 @@ double attention_seconds(const spec::Processor& p, const Stack& stack, const Att
                          std::min(1.0, std::pow(head / default_head, p.attention_head));
     const double slower = stack.attention * (stack.flash2 ? p.flash2_factor : 1);
     double ordering = 0;
-    if (a.backward && a.fixed_order) {
+    const bool is_same_kernel =
+        p.hopper_attention && spec::is_flash_fastest(shape.head_dim, shape.seq_len);
+    if (a.backward && a.fixed_order && !is_same_kernel) {
       const double scores = 2 * rows * length * length * a.pairs_factor;  // bytes
       ordering = p.attention_fixed_order * length / (length + p.attention_ramp) * scores /
                  (p.bytes_per_second * p.memory_reach);

@@ -93,12 +93,16 @@ TEST(OpTime, fixed_order_attention_times_match_measurements) {
     const double fast = attention_seconds(h200.processor, trireme_stack(), a);
     a.fixed_order = true;
     const double seconds = attention_seconds(h200.processor, trireme_stack(), a);
-    EXPECT_GT(seconds, fast);
+    if (spec::is_flash_fastest(a.shape.head_dim, a.shape.seq_len)) {
+      EXPECT_EQ(seconds, fast);
+    } else {
+      EXPECT_GT(seconds, fast);
+    }
     sum += std::abs(seconds / (1e-6 * number(row, "microseconds")) - 1);
     ++count;
   }
   EXPECT_EQ(count, 8);
-  EXPECT_LT(sum / count, 0.04);  // 0.026
+  EXPECT_LT(sum / count, 0.04);  // 0.029
 }
 
 TEST(OpTime, larger_products_never_take_less) {

@@ -71,7 +71,7 @@ base::TensorSpec cuda_attention_workspace(const Backend& backend, const Attentio
   const int64_t dq_sum = backend.deterministic ? 0 : delta_bytes * s.head_dim;
   const int64_t cudnn = delta_bytes + dq_sum +
                         cudnn_bytes(s, cudnn_attention_call(backend, s), backend.deterministic);
-  const bool is_flash = may_be_flash(backend.deterministic, s.head_dim);
+  const bool is_flash = may_be_flash(backend.deterministic, s.head_dim, s.seq_len);
   return flat_f32(is_flash ? std::max(cudnn, flash_scratch(s).bytes()) : cudnn);
 }
 

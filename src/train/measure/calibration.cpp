@@ -62,7 +62,9 @@ Machine unfitted(const config::System& system, const Platform& platform, int thr
   if (platform.is_gpu()) {
     m.processor.memory_bytes = static_cast<double>(platform.memory_bytes);
     const device::GpuStatus status = device::gpu_status();
-    m.processor.units = status.gpus.at(static_cast<size_t>(system.gpu)).multiprocessors;
+    const device::GpuInfo& gpu = status.gpus.at(static_cast<size_t>(system.gpu));
+    m.processor.units = gpu.multiprocessors;
+    m.processor.hopper_attention = gpu.major == 9 && gpu.minor == 0;
   } else {
     m.processor.memory_bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
                                static_cast<double>(sysconf(_SC_PAGE_SIZE)) / ranks;

@@ -32,7 +32,10 @@ void attention_backward(Stream& stream, const AttentionBackwardArgs& args) {
   const bool deterministic = on.cuda_device().options().deterministic;
   if (is_fused(on.cuda_device(), args)) {
     const FlashAttention& flash = Libraries::of(on.cuda_device()).flash_attention();
-    if (spec::may_be_flash(deterministic, args.q.shape[2]) && flash.backward(on, args)) return;
+    if (spec::may_be_flash(deterministic, args.q.shape[2], args.max_seq) &&
+        flash.backward(on, args)) {
+      return;
+    }
     if (plans_of(on).backward(on, args)) return;
   }
   if (!deterministic && are_fused_documents(args) && plans_of(on).documents_backward(on, args)) {

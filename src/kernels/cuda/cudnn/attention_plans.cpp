@@ -120,7 +120,8 @@ AttentionPlans::Entry& AttentionPlans::entry(const AttentionKey& key, int limit)
 }
 
 void AttentionPlans::compile_backward(AttentionKey key) {
-  const bool is_flash = spec::may_be_flash(device_.options().deterministic, key.head_dim);
+  const bool is_flash =
+      spec::may_be_flash(device_.options().deterministic, key.head_dim, key.seq_len);
   if (is_flash || compiler_.joinable()) return;
   key.kind = AttentionKind::backward;
   key.dout_stride = key.o_stride;
