@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backward of causal attention by Trireme's kernel for Hopper (attention_flash.cuh):
-// deterministic, and for heads of 64 faster than cuDNN's nondeterministic one.
+// deterministic, and often faster than cuDNN's nondeterministic one (spec::is_flash_fastest()).
 #pragma once
 
 #include "kernels/args.h"
