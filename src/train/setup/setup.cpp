@@ -101,7 +101,8 @@ std::string determinism_text(const Platform& platform) {
            "a fixed order, which may take time and scratch that `fast` saves";
   }
   return "not deterministic (fast): repeated runs may differ in the last bits: cuDNN's "
-         "standard attention backward sums dQ in varying order; GEMM algorithms are chosen by speed "
+         "standard attention backward sums dQ in varying order; GEMM algorithms are chosen by "
+         "speed "
          "alone";
 }
 
