@@ -38,27 +38,6 @@ spec::Plan checked(const spec::ModelSpec& model, spec::Plan plan, const spec::Ba
   return plan;
 }
 
-// The largest step, in layers times micro-batches, that is worth capturing: a layer is about thirty
-// graph nodes, and the host needs about a second to prepare 25,000.
-constexpr int max_captured_layers = 800;
-// Muon's update of a layer has as many nodes as seven micro-batches of it.
-constexpr int muon_microbatches = 7;
-
-// The layers of the rank that has most. NCCL requires that all ranks capture a call or none does,
-// so nothing that differs between ranks may decide.
-int max_rank_layers(const spec::ModelSpec& model, const spec::Plan& plan) {
-  int max_layers = 0;
-  for (int rank = 0; rank < plan.mesh[spec::Axis::pp]; ++rank) {
-    int layers = 0;
-    for (const int stage : schedule::stages_of(plan.schedule, rank)) {
-      const spec::LayerRange range = spec::layers_of_stage(model, plan, stage);
-      layers += range.last - range.first;
-    }
-    max_layers = std::max(max_layers, layers);
-  }
-  return max_layers;
-}
-
 }  // namespace
 
 struct Engine::Arenas {
@@ -89,6 +68,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
       arenas_(std::make_unique<Arenas>(device, predicted_memory())),
       model_(model),
       vocab_(std::get<spec::HeadSpec>(model.layers.back()).vocab) {
+  options_.capture = options_.capture && is_worth_capturing(model_, plan_);
   watch_streams();
   if (const base::TensorSpec workspace = spec::stream_workspace_spec(backend);
       workspace.shape.ndim() > 0) {
@@ -283,17 +263,14 @@ Engine::Drain::~Drain() {
   if (engine.experts_->side() != nullptr) drain(engine.experts_->side());
   drain(&engine.groups_->stream());
   drain(engine.compute_.get());
-  engine.graphs_ = {};  // before the communicators that they use
+  engine.captured_.clear();  // before the communicators that graphs use
 }
 
 void Engine::step(MicrobatchSource& source, double learning_rate) {
   const device::Range range(*compute_, "step");
   take_batches(source);
   prepare_scales();
-  if (CapturedStep* captured = captured_step(learning_rate)) {
-    compute_->launch(*captured->graph);
-    signals_->push(*compute_, device_signals_);
-  } else {
+  if (!replay(learning_rate)) {
     run_microbatches();
     apply(learning_rate);
   }
@@ -302,42 +279,35 @@ void Engine::step(MicrobatchSource& source, double learning_rate) {
   device_.ledger().freeze();
 }
 
-Engine::CapturedStep* Engine::captured_step(double learning_rate) {
+bool Engine::replay(double learning_rate) {
   // The first step is not captured: libraries choose their algorithms in it, and connect ranks. A
   // step with an observer is not replayed, because a replay does not call the fronts of ops; nor is
   // one whose waits for other ranks are measured, by events that a graph does not record.
   const bool is_held = held_.state() != nullptr;  // a captured graph cannot wait for the event
   const bool is_watched = groups_->closes_with_peers() && times_->measures_waits();
-  const int passes = plan_.schedule.microbatches + (muon_ ? muon_microbatches : 0);
   const bool captures_peers = options_.capture_ranks && groups_->can_be_captured();
   if (!options_.capture || (groups_->closes_with_peers() && !captures_peers) || steps_ == 0 ||
-      is_held || is_watched || compute_->observer() != nullptr || has_times_ ||
-      passes * max_rank_layers(model_, plan_) > max_captured_layers) {
-    return nullptr;
+      is_held || is_watched || compute_->observer() != nullptr || has_times_) {
+    return false;
   }
   // A step that was not captured may have deferred updates, which use its learning rate.
   buckets_->flush_updates();
   set_learning_rate(learning_rate);
-  CapturedStep& captured = graphs_[numerics_->measures() ? 1 : 0];
-  if (captured.graph) {
-    replayed_ = replayed_ + captured.traffic;
-    return &captured;
-  }
-  const spec::TrafficTable before = traffic();
-  captured.graph = compute_->capture(side_streams(), [this] {
-    run_microbatches();
-    close_step();
-    // Deferred ones would use the learning rate of the next step.
-    buckets_->flush_updates();
-  });
-  captured.traffic = traffic() - before;
-  options_.capture = captured.graph != nullptr;
-  return captured.graph ? &captured : nullptr;
+  options_.capture = captured_.launch(
+      numerics_->measures() ? CapturedSteps::Kind::with_numerics : CapturedSteps::Kind::plain,
+      side_streams(), [this] {
+        run_microbatches();
+        close_step();
+        // Deferred ones would use the learning rate of the next step.
+        buckets_->flush_updates();
+      });
+  if (options_.capture) signals_->push(*compute_, device_signals_);
+  return options_.capture;
 }
 
 void Engine::capture_again() {
   compute_->synchronize();
-  graphs_ = {};
+  captured_.clear();
 }
 
 void Engine::hold_state(device::Event until) { held_ = std::move(until); }
@@ -539,7 +509,8 @@ void Engine::state_changed() {
 
 spec::TrafficTable Engine::traffic() const {
   spec::TrafficTable sent = groups_->traffic() + tensor_->traffic() + context_->traffic() +
-                            experts_->traffic() + pipe_->traffic() + replayed_ - preparation_;
+                            experts_->traffic() + pipe_->traffic() + captured_.replayed() -
+                            preparation_;
   sent.other += preparation_.total();
   return sent;
 }

@@ -8,7 +8,6 @@
 // along tp, cp and pp.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -19,6 +18,7 @@
 #include "comm/mesh.h"
 #include "device/device.h"
 #include "device/memory.h"
+#include "engine/captured_steps.h"
 #include "engine/groups/context_group.h"
 #include "engine/groups/data_groups.h"
 #include "engine/groups/expert_group.h"
@@ -208,7 +208,7 @@ class Engine {
   // Later steps are captured again: for a caller that has changed what they queue.
   void capture_again();
   // Are steps replayed from a captured graph?
-  bool is_captured() const { return graphs_[0].graph || graphs_[1].graph; }
+  bool is_captured() const { return captured_.has_any(); }
   // Bytes that this rank has sent to others so far. spec::predict_traffic() predicts those of a
   // step. Bytes of runs that only fill a history of magnitudes (DelayedScales) are `other`.
   spec::TrafficTable traffic() const;
@@ -226,12 +226,9 @@ class Engine {
   // With delayed scaling, before a step: runs its micro-batches if a history of magnitudes is empty
   // on any rank. Collective.
   void prepare_scales();
-  struct CapturedStep {
-    std::unique_ptr<device::Graph> graph;
-    spec::TrafficTable traffic;  // sent by one launch
-  };
-  // Returns the graph of this step, which sets its learning rate; null: the step is not replayed.
-  CapturedStep* captured_step(double learning_rate);
+  // Queues the step of these batches as a captured graph. Returns false and queues none of it if it
+  // cannot be replayed.
+  bool replay(double learning_rate);
   std::vector<device::Stream*> side_streams();  // that a step uses beside compute
   // Has every block in 8 bits a history, also on other ranks along pp? Collective.
   bool have_histories();
@@ -287,10 +284,7 @@ class Engine {
   std::unique_ptr<StateAccess> access_;
   device::Event held_;  // updates wait for it: see hold_state()
   int64_t steps_ = 0;
-  // Steps that measure no numerics, and steps that do.
-  std::array<CapturedStep, 2> graphs_;
-  // Bytes that groups have not counted: every launch but the first sent them.
-  spec::TrafficTable replayed_;
+  CapturedSteps captured_{*compute_, [this] { return traffic(); }};
 
   // Drains all streams before the memory that their work uses is freed, also if the constructor's
   // body throws and the engine's destructor does not run. Declared last, so destroyed first.
