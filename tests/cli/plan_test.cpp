@@ -123,7 +123,7 @@ TEST(PlanTest, the_answer_is_run_by_train_unchanged_and_its_step_predicted) {
   }
 }
 
-TEST(PlanTest, sums_in_a_fixed_order_cost_time_and_memory_unless_asked_for_fast) {
+TEST(PlanTest, sums_in_a_fixed_order_cost_memory_and_on_a_hopper_no_time) {
   const Scratch s;
   const std::string call =
       "plan --model llama-1b --machine h200 --gpus 1 --batch 8 --seq-len 4096 --micro-batch 8 "
@@ -132,13 +132,31 @@ TEST(PlanTest, sums_in_a_fixed_order_cost_time_and_memory_unless_asked_for_fast)
   const Json fast = plan_json(s, call + "--determinism fast --out p.toml").at("best");
   EXPECT_EQ(plan_json(s, call + "--determinism l1").at("best").at("seconds"), l1.at("seconds"));
   EXPECT_GT(l1.at("bytes"), fast.at("bytes"));
-  // 4.3 to 4.6 % were measured on one H200 (docs/benchmarks.md).
-  const double price = l1.at("seconds").get<double>() / fast.at("seconds").get<double>() - 1;
-  EXPECT_GT(price, 0.03);
-  EXPECT_LT(price, 0.06);
+  EXPECT_EQ(l1.at("seconds"), fast.at("seconds"));  // one kernel; 0.4 % were measured
   // The written configuration contains it, too.
   const Json again = plan_json(s, "plan p.toml --machine h200 --recompute selective");
   EXPECT_EQ(again.at("best").at("seconds"), fast.at("seconds"));
+}
+
+TEST(PlanTest, sums_in_a_fixed_order_cost_time_where_their_kernel_is_another) {
+  const Scratch s;
+  const auto price = [&s](const std::string& call) {
+    const Json l1 = plan_json(s, "plan " + call + " --determinism l1").at("best");
+    const Json fast = plan_json(s, "plan " + call + " --determinism fast").at("best");
+    return l1.at("seconds").get<double>() / fast.at("seconds").get<double>() - 1;
+  };
+  // Long sequences with heads of 128: 2.0 to 2.2 % were measured on an H200 (docs/benchmarks.md).
+  const double on_hopper = price(
+      "--model llama3.1-8b --machine h200 --gpus 1 --batch 1 --seq-len 8192 --micro-batch 1 "
+      "--recompute selective --grad-dtype bf16 --master-dtype u16");
+  EXPECT_GT(on_hopper, 0.01);
+  EXPECT_LT(on_hopper, 0.03);
+  // Other GPUs have cuDNN's: 4.3 to 4.6 % were measured on an H200 before it had Trireme's.
+  const double with_cudnn = price(
+      "--model llama-1b --machine a100-80gb --gpus 1 --batch 8 --seq-len 4096 --micro-batch 8 "
+      "--recompute selective");
+  EXPECT_GT(with_cudnn, 0.02);
+  EXPECT_LT(with_cudnn, 0.06);
 }
 
 TEST(PlanTest, a_run_that_the_machine_file_does_not_cover_is_not_predicted) {
