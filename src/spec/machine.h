@@ -38,8 +38,8 @@ struct Processor {
   double attention_forward = 0.5, attention_backward = 0.4;
   double attention_ramp = 400, attention_head = 0.3;
   double flash2_factor = 1;  // relative time of FlashAttention-2
-  // A deterministic backward of cuDNN writes the gradients of all scores and reads them back: the
-  // additional time, as a fraction of the time to move them once.
+  // The additional time of a deterministic backward, as a fraction of the time to move the
+  // gradients of all scores once: cuDNN's writes them and reads them back.
   double attention_fixed_order = 0.7;
   // Trireme's backward for Hopper GPUs runs here: where it is the fastest (spec/facts/backend.h), a
   // fixed order takes no additional time.

@@ -76,6 +76,12 @@ double streaming_seconds(const spec::Processor& p, double bytes) {
   return bytes / (p.bytes_per_second * p.memory_reach) + p.launch_seconds;
 }
 
+bool is_order_priced(const spec::Processor& p, const Attention& a) {
+  const bool is_same_kernel =
+      p.hopper_attention && spec::is_flash_fastest(a.shape.head_dim, a.shape.seq_len);
+  return a.backward && a.fixed_order && !is_same_kernel;
+}
+
 double attention_seconds(const spec::Processor& p, const Stack& stack, const Attention& a) {
   const spec::AttentionShape& shape = a.shape;
   const auto length = static_cast<double>(shape.seq_len);
@@ -89,9 +95,7 @@ double attention_seconds(const spec::Processor& p, const Stack& stack, const Att
                          std::min(1.0, std::pow(head / default_head, p.attention_head));
     const double slower = stack.attention * (stack.flash2 ? p.flash2_factor : 1);
     double ordering = 0;
-    const bool is_same_kernel =
-        p.hopper_attention && spec::is_flash_fastest(shape.head_dim, shape.seq_len);
-    if (a.backward && a.fixed_order && !is_same_kernel) {
+    if (is_order_priced(p, a)) {
       const double scores = 2 * rows * length * length * a.pairs_factor;  // bytes
       ordering = p.attention_fixed_order * length / (length + p.attention_ramp) * scores /
                  (p.bytes_per_second * p.memory_reach);

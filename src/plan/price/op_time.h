@@ -39,6 +39,8 @@ struct Attention {
   bool fixed_order = false;  // the backward sums dQ in a fixed order
 };
 double attention_seconds(const spec::Processor&, const Stack&, const Attention&);
+// Does its fixed order of sums take additional time (Processor::attention_fixed_order)?
+bool is_order_priced(const spec::Processor&, const Attention&);
 
 double streaming_seconds(const spec::Processor&, double bytes);
 

@@ -118,8 +118,10 @@ void fit_attention(Machine& m, const std::vector<TimedAttention>& rows) {
     heads.insert(std::min<int64_t>(row.attention.shape.head_dim, 128));
     lengths.insert(row.attention.shape.seq_len);
     (row.attention.backward ? has_backward : has_forward) = true;
-    if (row.attention.backward) {
-      (row.attention.fixed_order ? has_fixed_order : has_other_order) = true;
+    if (is_order_priced(p, row.attention)) {
+      has_fixed_order = true;
+    } else if (row.attention.backward) {
+      has_other_order = true;
     }
   }
   std::vector<Constant> constants;
