@@ -100,10 +100,8 @@ std::string determinism_text(const Platform& platform) {
     return "deterministic (l1): repeated runs give the same bits; attention's backward sums dQ in "
            "a fixed order, which may take time and scratch that `fast` saves";
   }
-  return "not deterministic (fast): repeated runs may differ in the last bits: cuDNN's "
-         "standard attention backward sums dQ in varying order; GEMM algorithms are chosen by "
-         "speed "
-         "alone";
+  return "not deterministic (fast): repeated runs may differ in the last bits: cuDNN's standard "
+         "attention backward sums dQ in varying order; GEMM algorithms are chosen by speed alone";
 }
 
 spec::Plan make_plan(const config::Config& c, const spec::ModelSpec& model,

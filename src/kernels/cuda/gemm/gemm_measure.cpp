@@ -29,8 +29,8 @@ constexpr size_t max_finalists = 5;
 constexpr double drift = 1.02;
 // Seconds until the device is at its power limit, and until it has the clock of the next finalist.
 constexpr double reaching_the_limit = 0.02, settling = 0.004;
-// A product of so many rows loads the kernel of an algorithm, except of 8-bit operands: the layout
-// of their scales depends on the number of rows.
+// A product of so many rows loads the kernel of an algorithm. 8-bit operands keep all rows, because
+// the layout of their scales depends on the number of rows.
 constexpr int64_t few_rows = 256;
 
 }  // namespace
