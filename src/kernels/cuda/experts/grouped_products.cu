@@ -126,7 +126,8 @@ bool GroupedProducts::backward_weight(CudaStream& stream,
                                       const GroupedBackwardWeightArgs& args) const {
   const bool is_bf16 = args.dweight.dtype == DType::bf16;
   if (clusters_ == 0 || !is_aligned_bf16(args.dy) || !is_aligned_bf16(args.x) ||
-      !is_aligned(args.dweight) || args.dy.rows() == 0) {
+      !(is_bf16 || args.dweight.dtype == DType::f32) || !is_aligned(args.dweight) ||
+      args.dy.rows() == 0) {
     return false;
   }
   const int64_t n = args.dy.cols(), width = args.x.cols();

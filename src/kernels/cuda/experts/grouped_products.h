@@ -14,8 +14,8 @@ class GroupedProducts {
   explicit GroupedProducts(device::CudaDevice& device);
 
   // Each queues the complete op, or queues nothing and returns false: if the device is no Hopper,
-  // or an operand is not bf16 with rows that are aligned to 16 bytes. That depends on the arguments
-  // only.
+  // or an operand is not bf16 with rows that are aligned to 16 bytes; gradients of weights may also
+  // be fp32. That depends on the arguments only.
   bool forward(device::CudaStream&, const GroupedForwardArgs&) const;
   bool swiglu_forward(device::CudaStream&, const GroupedSwigluForwardArgs&) const;
   bool backward_input(device::CudaStream&, const GroupedBackwardInputArgs&) const;

@@ -15,6 +15,14 @@ bool is_in_build() {
   return std::string_view(TRIREME_CUDA_ARCHITECTURES).find("90a") != std::string_view::npos;
 }
 
+CUtensorMapDataType type_of_map(base::DType dtype) {
+  if (base::is_float8(dtype)) return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+  if (dtype == base::DType::bf16) return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  TRIREME_CHECK(dtype == base::DType::f32, "the copy engine moves no {} here",
+                base::name_of(dtype));
+  return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+}
+
 // Columns, rows and, with three, matrices.
 template <size_t dimensions>
 CUtensorMap describe(void* encode, const device::ConstTensor& t,
@@ -30,9 +38,7 @@ CUtensorMap describe(void* encode, const device::ConstTensor& t,
     boxes[i] = static_cast<cuuint32_t>(i == 0 ? box.columns : i == 1 ? box.rows : 1);
     steps[i] = 1;
   }
-  const CUtensorMapDataType type = base::is_float8(t.dtype)       ? CU_TENSOR_MAP_DATA_TYPE_UINT8
-                                   : t.dtype == base::DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                                                  : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  const CUtensorMapDataType type = type_of_map(t.dtype);
   CUtensorMap map;
   const CUresult result = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(encode)(
       &map, type, static_cast<cuuint32_t>(dimensions),

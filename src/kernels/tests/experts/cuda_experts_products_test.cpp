@@ -2,7 +2,13 @@
 // Products of groups of rows on a GPU, of sizes that take several tiles: groups that share a
 // cluster of tiles, empty groups, an odd last tile, widths that end inside a tile, operands for the
 // tensor cores and operands that they do not support.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <vector>
 
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
@@ -128,6 +134,7 @@ TEST(CudaExpertsProductsTest, gradients_of_activations_agree) {
 TEST(CudaExpertsProductsTest, gradients_of_weights_agree) {
   for (const bool adds : {false, true}) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      SCOPED_TRACE(fmt::format("gradients in {}{}", base::name_of(dtype), adds ? ", added" : ""));
       expect_cuda_agrees(cases_of([=](Operands& operands, Stream& stream, const Groups& g,
                                       const Sizes& s, const Make& make) {
         const Make grads = {.dtype = dtype, .terms = 640, .from_half = make.dtype != DType::f32};
@@ -141,6 +148,70 @@ TEST(CudaExpertsProductsTest, gradients_of_weights_agree) {
       }));
     }
   }
+}
+
+// A gradient of weights with random sizes, groups and types.
+struct Random {
+  Groups groups;
+  Sizes sizes;
+  Make operand, gradient;
+  bool adds;
+};
+
+Random random_gradient(uint64_t seed) {
+  const base::RngKey key = base::rng_key(seed, "gradients of weights");
+  uint64_t drawn = 0;
+  const auto below = [&](int64_t end) {
+    return static_cast<int64_t>(base::rng_below(key, drawn++, static_cast<uint64_t>(end)));
+  };
+  Random r = {};
+  // Groups: one, all rows in one of several, most of them empty, or any.
+  const int64_t kind = below(4), count = kind == 0 ? 1 : 1 + below(12), full = below(count);
+  for (int64_t g = 0; g < count; ++g) {
+    const bool is_empty = kind == 1 ? g != full : kind == 2 && below(3) > 0;
+    const int64_t tiles = is_empty ? 0 : below(kind == 1 ? 10 : 4);
+    r.groups.sizes.push_back(static_cast<int32_t>(128 * tiles));
+    r.groups.rows += 128 * tiles;
+  }
+  r.groups.rows += 128 * below(3);  // rows of no group
+  // Sizes: multiples of 8, which the tensor cores support, or any.
+  const int64_t step = below(4) == 0 ? 1 : 8;
+  r.sizes = {step * (1 + below(400 / step)), step * (1 + below(400 / step))};
+  const DType operands[] = {DType::bf16, DType::bf16, DType::f16, DType::f32};
+  const DType gradients[] = {DType::f32, DType::bf16, DType::f16};
+  r.operand = {.dtype = operands[below(4)], .gap = below(3) * 8, .size = 0.5F};
+  r.gradient = {.dtype = gradients[below(3)],
+                .terms = std::max<int64_t>(1, r.groups.rows),
+                .from_half = r.operand.dtype != DType::f32};
+  r.adds = below(2) == 0;
+  return r;
+}
+
+// Against sums in fp64 of the same operands; what is outside of a tensor must not change. 250
+// shapes, or TRIREME_SHAPES of them.
+TEST(CudaExpertsProductsTest, gradients_of_weights_of_random_shapes_agree) {
+  const char* given = std::getenv("TRIREME_SHAPES");
+  const int shapes = given != nullptr ? std::stoi(given) : 250;
+  std::vector<Case> cases;
+  for (int i = 0; i < shapes; ++i) {
+    const Random r = random_gradient(static_cast<uint64_t>(i) + 1);
+    const std::string name =
+        fmt::format("groups of {}, {} rows, {} x {}, {} with gaps of {} -> {}{}",
+                    fmt::join(r.groups.sizes, " "), r.groups.rows, r.sizes.n, r.sizes.d,
+                    base::name_of(r.operand.dtype), r.operand.gap, base::name_of(r.gradient.dtype),
+                    r.adds ? ", added" : "");
+    cases.push_back({name, [r](Operands& operands, Stream& stream) {
+                       const base::Shape shape = {count_of(r.groups), r.sizes.n, r.sizes.d};
+                       ops::grouped_backward_weight(
+                           stream, {.dy = operands.input({r.groups.rows, r.sizes.n}, r.operand),
+                                    .x = operands.input({r.groups.rows, r.sizes.d}, r.operand),
+                                    .starts = operands.integers(starts_of(r.groups)),
+                                    .dweight = r.adds ? operands.updated(shape, r.gradient)
+                                                      : operands.result(shape, r.gradient),
+                                    .adds = r.adds});
+                     }});
+  }
+  expect_cuda_agrees(cases);
 }
 
 }  // namespace
