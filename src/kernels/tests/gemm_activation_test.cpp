@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,33 @@ struct Size {
   int64_t m, F, k;
 };
 
+// Compares all elements; bound(y) is the largest difference that is allowed.
+template <typename Bound>
+void expect_all(const std::vector<double>& x, const std::vector<double>& y, const Bound& bound) {
+  ASSERT_EQ(x.size(), y.size());
+  const size_t wrong =
+      first_wrong(x.size(), [&](size_t i) { return std::abs(x[i] - y[i]) <= bound(y[i]); });
+  if (wrong < x.size()) {
+    ADD_FAILURE() << "element " << wrong << " is " << x[wrong] << ", expected is " << y[wrong]
+                  << " with a difference of at most " << bound(y[wrong]);
+  }
+}
+
+// Sets each element of `values` to f(i).
+template <typename F>
+void set_all(std::vector<double>& values, const F& f) {
+  over_threads(std::ssize(values), 20, [&](int64_t first, int64_t last) {
+    for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i) values[i] = f(i);
+  });
+}
+
+// The derivative of GELU at x in double precision.
+double gelu_slope(double x) {
+  const double linear = 1.5957691216057308;
+  const double s = 1 / (1 + std::exp(-linear * (x + 0.044715 * x * x * x)));
+  return s + x * s * (1 - s) * linear * (1 + 3 * 0.044715 * x * x);
+}
+
 // Compares two computations of a sum of k products of numbers of size 1: they differ in the order
 // of the terms, and each of the `roundings` may give neighbouring bf16 numbers.
 void expect_near(const Tensor& found, const Tensor& expected, int64_t k, int roundings) {
@@ -27,10 +55,9 @@ void expect_near(const Tensor& found, const Tensor& expected, int64_t k, int rou
   const double step = found.dtype == DType::bf16  ? roundings * 0x1p-7
                       : found.dtype == DType::f16 ? roundings * 0x1p-10
                                                   : 0;
-  for (size_t i = 0; i < x.size(); ++i) {
-    const double bound = step * std::abs(y[i]) + 1e-5 * std::sqrt(static_cast<double>(k));
-    ASSERT_LE(std::abs(x[i] - y[i]), bound) << "element " << i;
-  }
+  expect_all(x, y, [&](double value) {
+    return step * std::abs(value) + 1e-5 * std::sqrt(static_cast<double>(k));
+  });
 }
 
 void expect_forward(Machine& machine, const Size& size, DType dtype) {
@@ -126,19 +153,14 @@ void expect_gelu_slope(Machine& machine, const Size& size) {
   stream.synchronize();
   operands.expect_intact();
   EXPECT_TRUE(values_of(same) == values_of(y));
-  const std::vector<double> at = values_of(u), found = values_of(slope);
-  for (size_t i = 0; i < found.size(); ++i) {
-    const double x = at[i], linear = 1.5957691216057308;
-    const double s = 1 / (1 + std::exp(-linear * (x + 0.044715 * x * x * x)));
-    const double expected = s + x * s * (1 - s) * linear * (1 + 3 * 0.044715 * x * x);
-    ASSERT_NEAR(found[i], expected, 0x1p-8 * std::abs(expected) + 1e-5) << "element " << i;
-  }
-  const std::vector<double> value = values_of(plain), times = values_of(factor);
-  const std::vector<double> product = values_of(d);
-  for (size_t i = 0; i < product.size(); ++i) {
-    const double expected = value[i] * times[i];
-    ASSERT_NEAR(product[i], expected, 0x1p-6 * std::abs(expected) + 1e-4) << "element " << i;
-  }
+  std::vector<double> slopes = values_of(u);
+  set_all(slopes, [&](size_t i) { return gelu_slope(slopes[i]); });
+  expect_all(values_of(slope), slopes,
+             [](double value) { return 0x1p-8 * std::abs(value) + 1e-5; });
+  std::vector<double> products = values_of(plain);
+  const std::vector<double> times = values_of(factor);
+  set_all(products, [&](size_t i) { return products[i] * times[i]; });
+  expect_all(values_of(d), products, [](double value) { return 0x1p-6 * std::abs(value) + 1e-4; });
 }
 
 void expect_gelu_grad(Machine& machine, const Size& size, float x_size) {
@@ -157,14 +179,10 @@ void expect_gelu_grad(Machine& machine, const Size& size, float x_size) {
   stream.synchronize();
   operands.expect_intact();
   EXPECT_TRUE(values_of(again) == values_of(activation));
-  const std::vector<double> found = values_of(d), value = values_of(plain), at = values_of(x);
-  for (size_t i = 0; i < found.size(); ++i) {
-    const double u = at[i], slope = 1.5957691216057308;
-    const double s = 1 / (1 + std::exp(-slope * (u + 0.044715 * u * u * u)));
-    const double factor = s + u * s * (1 - s) * slope * (1 + 3 * 0.044715 * u * u);
-    const double expected = value[i] * factor;
-    ASSERT_NEAR(found[i], expected, 0x1p-6 * std::abs(expected) + 1e-4) << "element " << i;
-  }
+  std::vector<double> products = values_of(plain);
+  const std::vector<double> at = values_of(x);
+  set_all(products, [&](size_t i) { return products[i] * gelu_slope(at[i]); });
+  expect_all(values_of(d), products, [](double value) { return 0x1p-6 * std::abs(value) + 1e-4; });
 }
 
 TEST(GemmActivationTest, has_the_bits_of_separate_ops_on_cpu_and_cuda) {
@@ -180,20 +198,36 @@ TEST(GemmActivationTest, has_the_bits_of_separate_ops_on_cpu_and_cuda) {
 }
 
 // Sizes of the fused kernels on Hopper, none a multiple of their tiles.
-TEST(GemmActivationTest, cuda_large_products) {
+void on_gpu(const std::function<void(Machine&)>& body) {
   const device::GpuStatus status = device::gpu_status();
   if (!status.problem.empty()) GTEST_SKIP() << status.problem;
   Machine machine = gpu_machine();
-  expect_forward(machine, {4100, 2056, 264}, DType::bf16);
-  expect_backward(machine, {4100, 4104, 264}, DType::bf16, false);
-  expect_backward(machine, {4100, 4104, 328}, DType::bf16, true);
-  expect_gelu(machine, {4100, 4104, 264}, true);
-  expect_gelu(machine, {4100, 4104, 1000}, false);
-  expect_gelu_slope(machine, {4100, 4104, 4104});
-  for (const float x_size : {1.0F, 30.0F, 1e30F}) {
-    expect_gelu_grad(machine, {4100, 4104, 264}, x_size);
-  }
-  expect_gelu_grad(machine, {8200, 2056, 1000}, 1);
+  body(machine);
+}
+
+TEST(GemmActivationTest, cuda_large_products_with_swiglu) {
+  on_gpu([](Machine& machine) {
+    expect_forward(machine, {4100, 2056, 264}, DType::bf16);
+    expect_backward(machine, {4100, 4104, 264}, DType::bf16, false);
+    expect_backward(machine, {4100, 4104, 328}, DType::bf16, true);
+  });
+}
+
+TEST(GemmActivationTest, cuda_large_products_with_gelu) {
+  on_gpu([](Machine& machine) {
+    expect_gelu(machine, {4100, 4104, 264}, true);
+    expect_gelu(machine, {4100, 4104, 1000}, false);
+    expect_gelu_slope(machine, {4100, 4104, 4104});
+  });
+}
+
+TEST(GemmActivationTest, cuda_large_products_with_the_gradient_of_gelu) {
+  on_gpu([](Machine& machine) {
+    for (const float x_size : {1.0F, 30.0F, 1e30F}) {
+      expect_gelu_grad(machine, {4100, 4104, 264}, x_size);
+    }
+    expect_gelu_grad(machine, {8200, 2056, 1000}, 1);
+  });
 }
 
 TEST(GemmActivationTest, cuda_large_products_are_one_kernel_on_hopper) {

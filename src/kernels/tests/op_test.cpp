@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <thread>
+#include <type_traits>
 
 #include "base/check.h"
 #include "base/float16.h"
@@ -191,12 +193,16 @@ void Operands::remember(Entry& entry) {
 
 void Operands::fill_normal(Entry& entry) {
   const Tensor& t = entry.tensor;
-  for (int64_t r = 0; r < t.rows(); ++r) {
-    for (int64_t c = 0; c < t.cols(); ++c) {
-      const float value = base::rng_normal(key_, generated_++, entry.make.size);
-      store(t, r * t.row_stride + c, static_cast<double>(value));
+  over_threads(t.rows(), 50 * t.cols(), [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+      uint64_t number = generated_ + static_cast<uint64_t>(r * t.cols());
+      for (int64_t c = 0; c < t.cols(); ++c) {
+        const float value = base::rng_normal(key_, number++, entry.make.size);
+        store(t, r * t.row_stride + c, static_cast<double>(value));
+      }
     }
-  }
+  });
+  generated_ += static_cast<uint64_t>(t.rows() * t.cols());
   remember(entry);
 }
 
@@ -341,32 +347,80 @@ void Operands::expect_same_bits(const Operands& other) const {
   }
 }
 
-std::vector<double> values_of(const ConstTensor& tensor) {
-  std::vector<double> values;
-  for (int64_t r = 0; r < tensor.rows(); ++r) {
-    for (int64_t c = 0; c < tensor.cols(); ++c) {
-      const int64_t i = r * tensor.row_stride + c;
-      switch (tensor.dtype) {
-        case DType::f32:
-          values.push_back(static_cast<double>(reinterpret_cast<const float*>(tensor.data)[i]));
-          break;
-        case DType::bf16:
-          values.push_back(static_cast<double>(
-              static_cast<float>(reinterpret_cast<const base::Bf16*>(tensor.data)[i])));
-          break;
-        case DType::f16:
-          values.push_back(static_cast<double>(
-              static_cast<float>(reinterpret_cast<const base::F16*>(tensor.data)[i])));
-          break;
-        case DType::f64:
-          values.push_back(reinterpret_cast<const double*>(tensor.data)[i]);
-          break;
-        default:
-          TRIREME_CHECK(false, "{} cannot be read as numbers", base::name_of(tensor.dtype));
+namespace {
+
+template <typename T>
+void read_rows(const ConstTensor& tensor, std::vector<double>& values) {
+  const auto* data = reinterpret_cast<const T*>(tensor.data);
+  over_threads(tensor.rows(), tensor.cols(), [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+      for (int64_t c = 0; c < tensor.cols(); ++c) {
+        const T value = data[r * tensor.row_stride + c];
+        double& to = values[static_cast<size_t>(r * tensor.cols() + c)];
+        if constexpr (std::is_same_v<T, double>) {
+          to = value;
+        } else {
+          to = static_cast<double>(static_cast<float>(value));
+        }
       }
     }
+  });
+}
+
+}  // namespace
+
+std::vector<double> values_of(const ConstTensor& tensor) {
+  std::vector<double> values(static_cast<size_t>(tensor.rows() * tensor.cols()));
+  switch (tensor.dtype) {
+    case DType::f32:
+      read_rows<float>(tensor, values);
+      break;
+    case DType::bf16:
+      read_rows<base::Bf16>(tensor, values);
+      break;
+    case DType::f16:
+      read_rows<base::F16>(tensor, values);
+      break;
+    case DType::f64:
+      read_rows<double>(tensor, values);
+      break;
+    default:
+      TRIREME_CHECK(false, "{} cannot be read as numbers", base::name_of(tensor.dtype));
   }
   return values;
+}
+
+void over_threads(int64_t count, int64_t work, const std::function<void(int64_t, int64_t)>& body) {
+  constexpr int64_t work_of_thread = 1 << 20;  // starting a thread costs as much as some 10,000
+  const int64_t cores = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  const int64_t parts = std::clamp<int64_t>(count * work / work_of_thread, 1, cores);
+  std::vector<std::jthread> threads;
+  for (int64_t part = 1; part < parts; ++part) {
+    threads.emplace_back([&, part] { body(count * part / parts, count * (part + 1) / parts); });
+  }
+  body(0, count / parts);
+}
+
+References::References(const std::vector<Case>& cases, uint64_t first_seed)
+    : cases_(cases), first_seed_(first_seed) {}
+
+const Operands& References::of(size_t i) {
+  if (i >= first_ + block_.size()) {
+    first_ = i;
+    const size_t cores = std::max(1U, std::thread::hardware_concurrency());
+    block_.clear();
+    block_.resize(std::min(cores, cases_.size() - i));
+    std::vector<std::jthread> threads;
+    for (size_t k = 0; k < block_.size(); ++k) {
+      block_[k] = std::make_unique<Operands>(first_seed_ + i + k);
+      threads.emplace_back([this, i, k] {
+        const Machine reference(reference_kernels());
+        cases_[i + k].run(*block_[k], *reference.stream);
+      });
+    }
+  }
+  TRIREME_CHECK(i >= first_, "reference {} after those from {} on", i, first_);
+  return *block_[i - first_];
 }
 
 void expect_cpu_agrees(const std::vector<Case>& cases) {
@@ -392,12 +446,14 @@ void expect_cuda_agrees(const std::vector<Case>& cases) {
   // Several failing cases help more than one; many do not.
   constexpr int enough_failures = 20;
   const auto* result = testing::UnitTest::GetInstance()->current_test_info()->result();
-  Machine reference(reference_kernels()), cuda = gpu_machine();
-  uint64_t seed = 1;
-  for (const Case& test : cases) {
+  Machine cuda = gpu_machine();
+  References references(cases, 1);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const Case& test = cases[i];
+    const uint64_t seed = 1 + i;
     SCOPED_TRACE(test.name + ", seed " + std::to_string(seed));
-    Operands expected(seed), found(seed, cuda), again(seed, cuda);
-    test.run(expected, *reference.stream);
+    const Operands& expected = references.of(i);
+    Operands found(seed, cuda), again(seed, cuda);
     test.run(found, *cuda.stream);
     test.run(again, *cuda.stream);
     cuda.stream->synchronize();
@@ -405,7 +461,6 @@ void expect_cuda_agrees(const std::vector<Case>& cases) {
     found.expect_intact();
     found.expect_near(expected, {.f32 = 1e-5, .bf16 = 1e-2, .f16 = 2e-3});
     again.expect_same_bits(found);
-    ++seed;
     if (result->total_part_count() > enough_failures) return;
   }
 }

@@ -4,6 +4,7 @@
 // other numbers of threads, on a GPU. Then the operands of two runs are compared.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -152,9 +153,43 @@ class Operands {
 // Elements, in order and without gaps, of an f32, bf16, f16 or f64 tensor that no stream is using.
 std::vector<double> values_of(const ConstTensor& tensor);
 
+// Calls body(first, last) for parts of the range [0, count), in several threads if there is much to
+// do: `work` is about the number of operations of one element.
+void over_threads(int64_t count, int64_t work, const std::function<void(int64_t, int64_t)>& body);
+
+// Returns the first i < count for which is_right(i) is false, or count.
+template <typename IsRight>
+size_t first_wrong(size_t count, const IsRight& is_right) {
+  std::atomic<size_t> found = count;
+  over_threads(static_cast<int64_t>(count), 1, [&](int64_t first, int64_t last) {
+    for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i) {
+      if (is_right(i)) continue;
+      for (size_t old = found; i < old && !found.compare_exchange_weak(old, i);) {
+      }
+      return;
+    }
+  });
+  return found;
+}
+
 struct Case {
   std::string name;
   std::function<void(Operands&, Stream&)> run;
+};
+
+// The operands of cases after they ran on the reference table: case i with the seed first_seed + i.
+// References are slow, so several threads compute those of the next cases.
+class References {
+ public:
+  References(const std::vector<Case>& cases, uint64_t first_seed);
+  // REQUIRES: called with 0, 1, 2 ... The result is valid until the next call.
+  const Operands& of(size_t i);
+
+ private:
+  const std::vector<Case>& cases_;
+  const uint64_t first_seed_;
+  size_t first_ = 0;  // of the block that is computed
+  std::vector<std::unique_ptr<Operands>> block_;
 };
 
 // Runs each case on the reference and on the cpu table and compares.

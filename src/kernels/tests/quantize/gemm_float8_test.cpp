@@ -11,6 +11,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
+#include <vector>
 
 #include "device/accelerator.h"
 #include "kernels/ops.h"
@@ -184,16 +186,34 @@ void expect_near(const Tensor& found, const Tensor& expected, const Bounds& boun
   EXPECT_LE(std::sqrt(errors / squares), bound) << found.shape.to_string();
 }
 
+// What the reference computes for one problem.
+struct Expected {
+  std::unique_ptr<Operands> operands = std::make_unique<Operands>(1);
+  std::vector<Tensor> written;
+};
+
+std::vector<Expected> expected_of(const std::vector<Problem>& problems) {
+  std::vector<Expected> all(problems.size());
+  over_threads(std::ssize(problems), 1 << 20, [&](int64_t first, int64_t last) {
+    const Machine reference(reference_kernels());
+    for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i) {
+      all[i].written = run(problems[i], *all[i].operands, *reference.stream);
+    }
+  });
+  return all;
+}
+
 void expect_all_near(Machine& machine, const std::vector<Problem>& problems) {
-  Machine reference(reference_kernels());
+  const std::vector<Expected> all = expected_of(problems);
   const bool is_gpu = machine.device.kernels().gemm == cuda_kernels().gemm;
-  for (const Problem& p : problems) {
+  for (size_t number = 0; number < problems.size(); ++number) {
+    const Problem& p = problems[number];
     SCOPED_TRACE(p.name());
-    Operands expected(1), found(1, machine);
-    const std::vector<Tensor> y = run(p, expected, *reference.stream);
+    Operands found(1, machine);
+    const std::vector<Tensor>& y = all[number].written;
     const std::vector<Tensor> x = run(p, found, *machine.stream);
     machine.stream->synchronize();
-    expected.expect_intact();
+    all[number].operands->expect_intact();
     found.expect_intact();
     for (size_t i = 0; i < x.size(); ++i) {
       SCOPED_TRACE(fmt::format("tensor {}", i));
