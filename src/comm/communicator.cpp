@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/system/rank_activity.h"
 #include "comm/tensors.h"
 
 namespace trireme::comm {
@@ -126,6 +127,7 @@ void Communicator::perform(Stream* stream, const Operation& operation,
                 "group '{}': {} on stream '{}', which is being captured", name(), operation.op,
                 stream->name());
   enter(operation);
+  base::RankActivity::current().set_op(operation.op, call_.bytes);
   ++traffic_.calls;
   const device::WaitSpan span(stream == nullptr ? nullptr : stream->waits(), wait_);
   const auto marked_work = [&] {

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/system/rank_activity.h"
+
 namespace trireme::device {
 
 namespace {
@@ -24,18 +26,21 @@ void Stream::wait(const Event& event) {
 void Stream::upload(Tensor to, std::span<const std::byte> from) {
   TRIREME_CHECK(to.is_contiguous() && to.bytes() == static_cast<int64_t>(from.size()),
                 "upload of {} bytes to a tensor of {}", from.size(), to.bytes());
+  base::RankActivity::current().set_op("upload", to.bytes());
   observed(copy_call("upload", to.bytes()), [&] { copy(to.data, from.data(), to.bytes()); });
 }
 
 void Stream::download(std::span<std::byte> to, ConstTensor from) {
   TRIREME_CHECK(from.is_contiguous() && from.bytes() == static_cast<int64_t>(to.size()),
                 "download to {} bytes from a tensor of {}", to.size(), from.bytes());
+  base::RankActivity::current().set_op("download", from.bytes());
   observed(copy_call("download", from.bytes()), [&] { copy(to.data(), from.data, from.bytes()); });
 }
 
 void Stream::copy_bytes(Tensor to, ConstTensor from) {
   TRIREME_CHECK(to.is_contiguous() && from.is_contiguous() && to.bytes() == from.bytes(),
                 "copy of {} bytes to {}", from.bytes(), to.bytes());
+  base::RankActivity::current().set_op("copy_bytes", from.bytes());
   observed(copy_call("copy", from.bytes()), [&] { copy(to.data, from.data, from.bytes()); });
 }
 
@@ -61,6 +66,7 @@ void Stream::launch(Graph& graph) {
   if (std::exchange(graph.was_launched_, true)) {
     for (const auto& work : graph.host_work_) work();
   }
+  base::RankActivity::current().set_op("graph");
   do_launch(graph);
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/check.h"
+#include "base/system/rank_activity.h"
 #include "kernels/cost.h"
 #include "kernels/ops.h"
 
@@ -15,7 +16,9 @@ using base::Shape;
 // ---- what every function of ops.h does after its checks
 template <typename Args>
 void announce(Stream& stream, const Args& args) {
-  if (stream.observer() != nullptr) stream.observer()->op(stream, cost_of(args));
+  const spec::OpCost cost = cost_of(args);
+  base::RankActivity::current().set_op(spec::name_of(cost.kind).data(), cost.m, cost.n, cost.k);
+  if (stream.observer() != nullptr) stream.observer()->op(stream, cost);
 }
 template <typename Args>
 void send(Stream& stream, void (*Kernels::*op)(Stream&, const Args&), const Args& args) {

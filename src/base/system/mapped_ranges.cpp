@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
-#include <string_view>
+
+#include "base/system/line_writer.h"
 
 namespace trireme::base {
 namespace {
@@ -30,30 +31,6 @@ Entries& entries() {
   static Entries& instance = *std::make_unique<Entries>().release();
   return instance;
 }
-
-class LineWriter {
- public:
-  explicit LineWriter(std::span<char> text) : text_(text) {}
-  void add(std::string_view part) {
-    const size_t count = std::min(part.size(), text_.size() - size_);
-    std::copy_n(part.begin(), count, text_.begin() + static_cast<std::ptrdiff_t>(size_));
-    size_ += count;
-  }
-  void add(uint64_t number) {
-    char digits[20];
-    size_t at = sizeof(digits);
-    do {
-      digits[--at] = static_cast<char>('0' + number % 10);
-      number /= 10;
-    } while (number > 0);
-    add(std::string_view(digits + at, sizeof(digits) - at));
-  }
-  size_t size() const { return size_; }
-
- private:
-  std::span<char> text_;
-  size_t size_ = 0;
-};
 
 }  // namespace
 
@@ -84,19 +61,16 @@ size_t describe_mapping_fault(const void* address, std::span<char> text) noexcep
     const uintptr_t begin = entry->begin.load();
     const size_t bytes = entry->bytes.load();
     if (begin == 0 || at < begin || at - begin >= bytes) continue;
-    LineWriter line(text.first(text.size() - 1));
-    line.add("error: ");
+    LineWriter line(text);
     line.add(entry->file);
     line.add(": byte ");
-    line.add(at - begin);
+    line.add_number(at - begin);
     line.add(" of ");
-    line.add(bytes);
+    line.add_number(bytes);
     line.add(
         " cannot be read any more: the file was truncated while it was in use, or its device "
         "reports an I/O error");
-    const size_t size = line.size();
-    text[size] = '\n';
-    return size + 1;
+    return line.size();
   }
   return 0;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A list of mapped files and their addresses. Access to a mapped file that was truncated, or whose
-// device fails, raises SIGBUS; the handler of that signal (src/cli/main.cpp) can then name the
-// file.
+// device fails, raises SIGBUS; the handler of that signal (fatal_signals.h) can then name the file.
 //
 // The list is global, because a signal handler has no other access to it.
 #pragma once
@@ -26,8 +25,8 @@ class MappedRange {
   std::unique_ptr<void, Leave> entry_;
 };
 
-// Writes a line about the fault at `address` into `text`, with a newline and cut to its size.
-// Returns its length, or 0 if no listed file is mapped there. Async-signal-safe.
+// Describes the fault at `address` in `text`, cut to its size and without a newline. Returns the
+// length, or 0 if no listed file is mapped there. Async-signal-safe.
 size_t describe_mapping_fault(const void* address, std::span<char> text) noexcept;
 
 }  // namespace trireme::base

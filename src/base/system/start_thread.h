@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/system/fatal_signals.h"
+#include "base/system/rank_activity.h"
 
 namespace trireme::base {
 
@@ -16,11 +18,17 @@ namespace trireme::base {
 // this control group 1000 (pids.max)".
 std::string thread_refusal(const std::error_code& error);
 
-// Starts a thread that runs `body`. Throws Error with the thread's `purpose` and the limits.
+// Starts a thread that runs `body`, and works for the rank of the caller (rank_activity.h). Throws
+// Error with the thread's `purpose` and the limits.
 template <typename Body>
 std::thread start_thread(std::string_view purpose, Body&& body) {
   try {
-    return std::thread(std::forward<Body>(body));
+    return std::thread(
+        [activity = &RankActivity::current(), body = std::forward<Body>(body)]() mutable {
+          const SignalStack stack;
+          const SharedActivityScope scope(*activity);
+          body();
+        });
   } catch (const std::system_error& error) {
     throw Error("the thread " + std::string(purpose) +
                 " cannot be started: " + thread_refusal(error.code()));

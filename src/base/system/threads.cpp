@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/system/fatal_signals.h"
 #include "base/system/start_thread.h"
 
 namespace trireme::base {
@@ -43,7 +44,7 @@ void ThreadPool::run(int64_t count, Call call, void* body) {
     for (int64_t i = 0; i < count; ++i) call(body, i);
     return;
   }
-  Job job{.call = call, .body = body, .count = count};
+  Job job{.call = call, .body = body, .count = count, .activity = RankActivity::current()};
   {
     const std::scoped_lock lock(mutex_);
     jobs_.push_back(&job);
@@ -72,6 +73,7 @@ ThreadPool::Job* ThreadPool::open_job() const {
 }
 
 void ThreadPool::serve() {
+  const SignalStack stack;
   uint32_t seen = 0;
   while (true) {
     for (int spin = 0; spin < spins_before_sleep; ++spin) {
@@ -89,7 +91,10 @@ void ThreadPool::serve() {
     seen = posted_.load(std::memory_order_acquire);
     ++job->helpers;
     lock.unlock();
-    work(*job);
+    {
+      const SharedActivityScope scope(job->activity);
+      work(*job);
+    }
     lock.lock();
     --job->helpers;
     lock.unlock();

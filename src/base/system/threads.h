@@ -12,6 +12,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/system/rank_activity.h"
+
 namespace trireme::base {
 
 class ThreadPool {
@@ -42,6 +44,7 @@ class ThreadPool {
     Call call;
     void* body;
     int64_t count;
+    RankActivity& activity;  // of the caller
     std::atomic<int64_t> next{0};
     int helpers = 0;  // workers inside work(); guarded by mutex_
   };

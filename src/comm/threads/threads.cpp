@@ -2,6 +2,7 @@
 #include "comm/threads.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <exception>
 #include <mutex>
@@ -10,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/system/rank_activity.h"
 #include "base/system/start_thread.h"
 #include "comm/threads/rendezvous_point.h"
 #include "comm/threads/thread_communicator.h"
@@ -51,6 +53,9 @@ void run_ranks(ThreadWorld& world, const std::function<void(int rank)>& body) {
     if (!first) first = std::current_exception();
   };
   const auto run = [&](int rank) {
+    // For debuggers and the list of threads of a process.
+    ::pthread_setname_np(::pthread_self(), fmt::format("rank {}", rank).c_str());
+    const base::RankActivityScope activity(rank);
     try {
       body(rank);
     } catch (const base::CommAborted&) {

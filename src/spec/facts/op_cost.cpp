@@ -8,7 +8,7 @@
 namespace trireme::spec {
 
 std::string_view name_of(OpKind kind) {
-  constexpr std::array<std::string_view, 59> names = {"gemm",
+  static constexpr std::array<std::string_view, 59> names = {"gemm",
                                                       "embedding_forward",
                                                       "embedding_backward",
                                                       "norm_forward",

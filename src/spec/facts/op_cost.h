@@ -93,7 +93,7 @@ struct OpCost {
   bool operator==(const OpCost&) const = default;
 };
 
-std::string_view name_of(OpKind);
+std::string_view name_of(OpKind);  // a literal, so a zero byte follows it
 std::string to_string(const OpCost&);
 
 // Returns the pairs (query, key) of causal attention in `sequences` sequences of `length` tokens

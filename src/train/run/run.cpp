@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/system/rank_activity.h"
 #include "ckpt/generation/folder.h"
 #include "comm/mesh.h"
 #include "engine/step/signal_ring.h"
@@ -159,6 +160,7 @@ std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& repo
     // Transfers of a step that may be logged are measured.
     sampler_.before_step(*parts_.engine, step, has_transfers && agenda.exchanges_requests(step));
     phases().change(step == first ? obs::Phase::warmup : parts_.run_log.phase_of(step));
+    base::RankActivity::current().set_step(step);
     numerics_.before_step(step);
     if (plant_) plant_->apply(*parts_.engine, step);
     queue_step(batches, step);

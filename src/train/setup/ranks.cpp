@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/system/rank_activity.h"
 #include "comm/gloo.h"
 #include "comm/nccl.h"
 #include "comm/threads.h"
@@ -286,10 +287,13 @@ RankBackend choose_backend(const config::Config& c, const comm::RankInfo& info) 
 void run_ranks(const config::Config& c, const comm::RankInfo& info,
                const std::function<void(const RankStart&)>& body) {
   const RankBackend backend = choose_backend(c, info);
+  if (backend == RankBackend::threads) {
+    run_threads(c, info, body);
+    return;
+  }
+  const base::RankActivityScope activity(info.rank);
   if (backend == RankBackend::none) {
     body({.system = with_threads(c.system, info, 1)});
-  } else if (backend == RankBackend::threads) {
-    run_threads(c, info, body);
   } else {
     run_process(backend, c, info, body);
   }

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// RankActivity: the rank and the step that a thread works for, and the last op that was queued for
+// it. Reports of fatal signals (fatal_signals.h) read it, so it is global and has a fixed size;
+// writing it takes a few plain stores.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace trireme::base {
+
+class alignas(64) RankActivity {
+ public:
+  struct Op {
+    const char* name = nullptr;  // null: none yet
+    int64_t m = 0, n = 0, k = 0;
+  };
+
+  // Returns the activity of the calling thread: that of its RankActivityScope; threads without one
+  // share an activity without a rank.
+  static RankActivity& current() noexcept;
+  // Returns the activities of all scopes, of which those with rank() < 0 are free.
+  static std::span<const RankActivity> all() noexcept;
+
+  // For one writer at a time; any thread may read, and a reader may see parts of two calls.
+  void set_step(int64_t step) noexcept { step_.store(step, std::memory_order_relaxed); }
+  // `name` ends with a zero byte and exists as long as the process. Sizes that are 0 are not
+  // reported.
+  void set_op(const char* name, int64_t m = 0, int64_t n = 0, int64_t k = 0) noexcept {
+    op_.store(name, std::memory_order_relaxed);
+    m_.store(m, std::memory_order_relaxed);
+    n_.store(n, std::memory_order_relaxed);
+    k_.store(k, std::memory_order_relaxed);
+  }
+
+  int rank() const noexcept { return rank_.load(std::memory_order_relaxed); }      // -1: unknown
+  int64_t step() const noexcept { return step_.load(std::memory_order_relaxed); }  // 0: none yet
+  Op op() const noexcept {
+    return {op_.load(std::memory_order_relaxed), m_.load(std::memory_order_relaxed),
+            n_.load(std::memory_order_relaxed), k_.load(std::memory_order_relaxed)};
+  }
+
+ private:
+  friend class RankActivityScope;
+
+  std::atomic<int> rank_{-1};
+  std::atomic<int64_t> step_{0};
+  std::atomic<const char*> op_{nullptr};
+  std::atomic<int64_t> m_{0}, n_{0}, k_{0};
+};
+
+// The calling thread works for a rank until the destructor. Threads that it starts with
+// start_thread() work for the same rank, and so do workers of a ThreadPool during its jobs.
+class RankActivityScope {
+ public:
+  explicit RankActivityScope(int rank) noexcept;
+  ~RankActivityScope();
+  RankActivityScope(const RankActivityScope&) = delete;
+  RankActivityScope& operator=(const RankActivityScope&) = delete;
+
+ private:
+  RankActivity* before_;
+  RankActivity* own_;
+};
+
+// The calling thread works for the rank of another thread until the destructor.
+class SharedActivityScope {
+ public:
+  explicit SharedActivityScope(RankActivity& of_other) noexcept;
+  ~SharedActivityScope();
+  SharedActivityScope(const SharedActivityScope&) = delete;
+  SharedActivityScope& operator=(const SharedActivityScope&) = delete;
+
+ private:
+  RankActivity* before_;
+};
+
+}  // namespace trireme::base

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs that a fatal signal ends: what stderr and the run's record then have.
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/cli/resume_rig.h"
+
+namespace trireme::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Builds with a sanitizer report faults themselves.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool has_sanitizer = true;
+#else
+constexpr bool has_sanitizer = false;
+#endif
+
+// Returns the id of the thread of this name; 0: there is none.
+pid_t thread_named(pid_t process, const std::string& name) {
+  std::error_code ended;
+  const fs::path tasks = "/proc/" + std::to_string(process) + "/task";
+  for (const auto& task : fs::directory_iterator(tasks, ended)) {
+    std::ifstream in(task.path() / "comm");
+    std::string found;
+    std::getline(in, found);
+    if (found == name) return std::stoi(task.path().filename());
+  }
+  return 0;
+}
+
+TEST(Crash, of_a_thread_rank_names_rank_step_and_op) {
+  if (has_sanitizer) GTEST_SKIP() << "a sanitizer reports faults";
+  const Scratch s;
+  write_tiny(s);
+  Running running(s.path(), trireme_command({"train", "tiny_run.toml", "--training.steps=100000000",
+                                             "--metrics.log_freq=1000000", dp + "2"}));
+  ASSERT_TRUE(running.wait_for([&] {
+    return s.has("run/metrics.jsonl") && fs::file_size(s.at("run/metrics.jsonl")) > 0;
+  })) << running.err();
+  const pid_t rank = thread_named(running.process(), "rank 1");
+  ASSERT_GT(rank, 0);
+  ASSERT_EQ(::syscall(SYS_tgkill, running.process(), rank, SIGSEGV), 0);
+  const Outcome outcome = running.wait();
+  EXPECT_EQ(outcome.exit_code, 128 + SIGSEGV) << outcome.err;
+  const std::string begin = "error: signal 11 (SIGSEGV, invalid memory access) sent by process " +
+                            std::to_string(::getpid()) + " in rank 1, step ";
+  EXPECT_NE(outcome.err.find(begin), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find(", last op "), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.err.find("last op none"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("beside it: rank 0, step "), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("  functions: addr2line -Cfpie "), std::string::npos) << outcome.err;
+}
+
+}  // namespace
+}  // namespace trireme::tests
