@@ -63,6 +63,24 @@ TEST_F(LaunchTrain, processes_threads_and_one_rank_give_the_same_bits) {
   }
 }
 
+TEST_F(LaunchTrain, data_that_is_cut_off_is_in_the_verdict_and_in_the_record) {
+  Running running(scratch_.path(),
+                  trireme_command({"launch", "-n", "2", "tiny_run.toml",
+                                   "--training.steps=100000000", "--metrics.log_freq=1000000",
+                                   "--parallelism.data_parallel_replicate_degree=2"}));
+  ASSERT_TRUE(running.wait_for([&] {
+    return scratch_.has("run/metrics.jsonl") && !scratch_.read("run/metrics.jsonl").empty();
+  })) << running.err();
+  std::filesystem::resize_file(scratch_.at("text.txt"), 0);
+  const Outcome outcome = running.wait();
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  const std::string cause = " ended with exit code 1: text.txt: byte ";
+  EXPECT_NE(outcome.err.find(cause), std::string::npos) << outcome.err;
+  EXPECT_NE(scratch_.read("run/events.jsonl").find(cause), std::string::npos);
+  const std::string diagnosis = run({"diagnose", "run"}).out;
+  EXPECT_NE(diagnosis.find("text.txt: byte "), std::string::npos) << diagnosis;
+}
+
 TEST_F(LaunchTrain, a_trace_of_processes_is_one_file_with_all_ranks) {
   const Words layout = {"--parallelism.data_parallel_shard_degree=2", "--parallelism.zero_stage=3",
                         "--trace-steps", "2:3"};

@@ -6,16 +6,18 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "obs/files/signal_events.h"
 #include "obs/run_owner.h"
 
 namespace trireme::analysis {
 namespace {
 
-// Returns the state that the end event of `attempt` names; none if that attempt has not ended with
-// one.
+// Returns the state that the last event of `attempt` names; none if it names no end.
 std::optional<RunState> ended_state(const RunRecord& run, int64_t attempt) {
   for (auto event = run.events.rbegin(); event != run.events.rend(); ++event) {
     if (event->attempt < attempt || event->kind == obs::EventKind::start) break;
+    // A process that lost its data names the file and exits, without the end of its record.
+    if (obs::is_of_signal(*event) && event->data.contains("exit_code")) return RunState::failed;
     if (event->kind != obs::EventKind::end) continue;
     const std::string reason = event->data.value("reason", std::string());
     if (reason == "done") return RunState::done;

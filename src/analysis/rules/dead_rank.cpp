@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "analysis/rules/rule.h"
+#include "obs/files/signal_events.h"
 
 namespace trireme::analysis {
 namespace {
@@ -48,6 +49,18 @@ Finding finding_of(int rank, int64_t step, const std::string& text) {
   return finding;
 }
 
+// Did the last attempt end because a data file was truncated while it was in use?
+bool was_lost_file(const RunRecord& run) {
+  for (auto event = run.events.rbegin(); event != run.events.rend(); ++event) {
+    if (event->kind == obs::EventKind::start) break;
+    if (obs::is_of_signal(*event) && event->data.contains("exit_code")) return true;
+  }
+  return false;
+}
+constexpr const char* lost_file_advice =
+    "put the file back as it was when the run started, then continue with trireme train --resume "
+    "auto";
+
 }  // namespace
 
 Findings find_dead_rank(const Facts& facts) {
@@ -62,6 +75,7 @@ Findings find_dead_rank(const Facts& facts) {
     }
     if (rank < 0) rank = rank_in(event->text);
     Finding finding = finding_of(rank, event->step >= 0 ? event->step : run.last_step, event->text);
+    if (was_lost_file(run)) finding.advice = lost_file_advice;
     finding.evidence.push_back(fmt::format("events.jsonl has the verdict: {}", event->text));
     for (const std::string& file : event->evidence) finding.evidence.push_back(file);
     return {std::move(finding)};

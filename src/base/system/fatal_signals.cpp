@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <cstring>
 #include <ctime>
-#include <mutex>
 #include <span>
 #include <string_view>
 
@@ -54,10 +53,8 @@ void (*exit_process)(int code) = nullptr;
 std::array<char, max_name> program = {};  // path of the executable
 const void* program_base = nullptr;
 
-std::mutex file_mutex;  // guards writers of file_names
-// The handler uses the name at file_index; a new name goes to the other place.
-std::array<std::array<char, max_name + 1>, 2> file_names = {};
-std::atomic<int> file_index{-1};  // -1: no file
+std::array<char, max_name + 1> log_file = {}, log_begin = {};  // change only while there is no log
+std::atomic<bool> has_log{false}, log_is_taken{false};
 
 std::atomic<bool> is_reporting{false};
 
@@ -213,50 +210,57 @@ void report_calls(const void* at) noexcept {
   write_all(STDERR_FILENO, command.text());
 }
 
-// One line of JSON about the failing thread, in place of what the file held.
-void write_file(const FatalSignal& signal, std::string_view text, const RankActivity& activity,
-                std::string_view lost_file) noexcept {
-  const int index = file_index.load();
-  if (index < 0) return;
-  const char* name = file_names[static_cast<size_t>(index)].data();
-  const int file = ::open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+// Appends the report to the log. `exit_code` < 0: the signal ends the process.
+void write_log(const FatalSignal& signal, std::string_view text, const RankActivity& activity,
+               int exit_code) noexcept {
+  if (!has_log) return;
+  const int file = ::open(log_file.data(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return;
-  std::array<char, 4 * max_name> buffer;
-  LineWriter line(std::span<char>(buffer).first(buffer.size() - 4));
+  std::array<char, 6 * max_name> buffer;
+  LineWriter line(buffer);
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
-  line.add("{\"time\": ");
+  line.add(log_begin.data());
+  line.add("\"time\":");
   line.add_signed(now.tv_sec);
-  line.add(", \"process\": ");
-  line.add_signed(::getpid());
-  line.add(", \"signal\": ");
+  const int64_t milliseconds = now.tv_nsec / 1'000'000;
+  line.add(milliseconds < 10 ? ".00" : milliseconds < 100 ? ".0" : ".");
+  line.add_signed(milliseconds);
+  if (activity.step() > 0) {
+    line.add(",\"step\":");
+    line.add_signed(activity.step());
+  }
+  if (activity.rank() >= 0) {
+    line.add(",\"rank\":");
+    line.add_signed(activity.rank());
+  }
+  for (const std::string_view key : {",\"text\":\"", "\",\"data\":{\"reason\":\""}) {
+    line.add(key);
+    line.add_json(text);
+  }
+  line.add("\",\"signal\":");
   line.add_signed(signal.number);
-  line.add(", \"name\": \"");
+  line.add(",\"name\":\"");
   line.add(signal.name);
-  line.add("\", \"rank\": ");
-  line.add_signed(activity.rank());
-  line.add(", \"step\": ");
-  line.add_signed(activity.step());
-  line.add(", \"op\": \"");
+  line.add("\",\"op\":\"");
   std::array<char, 256> op_buffer;
   LineWriter op(op_buffer);
   add_op(op, activity.op());
   line.add_json(op.text());
-  line.add("\", \"lost_file\": ");
-  line.add(lost_file.empty() ? "false" : "true");
-  line.add(", \"text\": \"");
-  line.add_json(text);
-  LineWriter all(buffer);
-  all.add(line.text());
-  all.add("\"}\n");
-  write_all(file, all.text());
+  line.add("\"");
+  if (exit_code >= 0) {
+    line.add(",\"exit_code\":");
+    line.add_signed(exit_code);
+  }
+  line.add("}}\n");
+  write_all(file, line.text());
   ::fsync(file);
   ::close(file);
 }
 
 // Returns whether the signal was an access to a mapped file that can no longer be read.
 bool report_lost_file(const FatalSignal& signal, const siginfo_t& info) noexcept {
-  std::array<char, 2 * max_name> buffer;
+  std::array<char, max_name> buffer;
   const std::span<char> text(buffer);
   const size_t size = describe_mapping_fault(info.si_addr, text);
   if (size == 0) return false;
@@ -264,7 +268,7 @@ bool report_lost_file(const FatalSignal& signal, const siginfo_t& info) noexcept
   write_all(STDERR_FILENO, "error: ");
   write_all(STDERR_FILENO, lost);
   write_all(STDERR_FILENO, "\n");
-  write_file(signal, lost, RankActivity::current(), lost);
+  write_log(signal, lost, RankActivity::current(), 1);
   return true;
 }
 
@@ -275,7 +279,7 @@ void report(const FatalSignal& signal, const siginfo_t& info, const void* contex
   add_cause(line, signal, info);
   line.add(" in ");
   add_activity(line, activity);
-  write_file(signal, line.text(), activity, {});
+  write_log(signal, line.text(), activity, -1);
   write_all(STDERR_FILENO, "error: ");
   line.add(", process ");
   line.add_signed(::getpid());
@@ -325,21 +329,24 @@ void report_fatal_signals(void (*exit)(int code)) {
   is_installed = true;
 }
 
-void set_fatal_signal_file(const std::string& file) {
-  const std::scoped_lock lock(file_mutex);
-  if (file.empty() || file.size() > max_name) {
-    file_index = -1;
-    return;
-  }
-  const int next = file_index == 0 ? 1 : 0;
-  std::memcpy(file_names[static_cast<size_t>(next)].data(), file.c_str(), file.size() + 1);
-  file_index = next;
+FatalSignalLog::FatalSignalLog(const std::string& file, const std::string& begin) {
+  if (file.size() > max_name || begin.size() > max_name || log_is_taken.exchange(true)) return;
+  is_used_ = true;
+  std::memcpy(log_file.data(), file.c_str(), file.size() + 1);
+  std::memcpy(log_begin.data(), begin.c_str(), begin.size() + 1);
+  has_log = true;
+}
+
+FatalSignalLog::~FatalSignalLog() {
+  if (!is_used_) return;
+  has_log = false;
+  log_is_taken = false;
 }
 
 SignalStack::SignalStack() {
   // The frame of the handler has the vector registers, up to 11 KiB; backtrace() and the texts take
   // the rest.
-  constexpr size_t bytes = size_t{128} << 10U;
+  constexpr size_t bytes = size_t{192} << 10U;
   if (has_sanitizer || !is_installed) return;
   memory_ = std::make_unique<char[]>(bytes);
   stack_t stack{};

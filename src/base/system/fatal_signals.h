@@ -20,10 +20,21 @@ namespace trireme::base {
 // are handled.
 void report_fatal_signals(void (*exit)(int code));
 
-// From now on the handler also writes its report to `file`, as one line of JSON, in place of what
-// the file held: "signal", "rank", "step", "op", "text" and others (docs/formats.md). The folder
-// exists. An empty name ends this. Names longer than 4,000 bytes are ignored.
-void set_fatal_signal_file(const std::string& file);
+// While it exists, the handler also appends its report to a file, as one line of JSON: `begin`, the
+// first members of an object with a comma after the last one, then "time", "step" and "rank" if
+// they are known, "text", and "data" with "reason", "signal", "name", "op" and, if the process ends
+// by itself, "exit_code". The file exists. A second log beside the first has no effect, nor has one
+// with a name or a beginning of more than 4,000 bytes.
+class FatalSignalLog {
+ public:
+  FatalSignalLog(const std::string& file, const std::string& begin);
+  ~FatalSignalLog();
+  FatalSignalLog(const FatalSignalLog&) = delete;
+  FatalSignalLog& operator=(const FatalSignalLog&) = delete;
+
+ private:
+  bool is_used_ = false;
+};
 
 // Provides the calling thread with a stack for the handlers, which can then report an overflow of
 // the thread's stack, too. Does nothing if no handlers are installed.

@@ -168,47 +168,68 @@ TEST_F(FatalSignals, workers_of_a_pool_work_for_the_rank_of_the_caller) {
   EXPECT_TRUE(has(ended, "in rank 5, last op muon, ")) << ended.err;
 }
 
-TEST_F(FatalSignals, a_record_is_written_to_the_file) {
-  const std::string name = ::testing::TempDir() + "fatal_signals_" + std::to_string(::getpid());
+// A file that exists, and is removed.
+class LogFile {
+ public:
+  LogFile() : name_(::testing::TempDir() + "fatal_signals_" + std::to_string(::getpid())) {
+    std::ofstream(name_) << "{}\n";
+  }
+  ~LogFile() { std::filesystem::remove(name_); }
+  const std::string& name() const { return name_; }
+  // Returns the object of the second line, which is the last one.
+  Json second_line() const {
+    std::ifstream in(name_);
+    std::string first, second, third;
+    std::getline(in, first);
+    std::getline(in, second);
+    EXPECT_FALSE(std::getline(in, third)) << third;
+    return Json::parse(second);
+  }
+
+ private:
+  std::string name_;
+};
+
+TEST_F(FatalSignals, a_line_is_appended_to_the_log) {
+  const LogFile file;
   const Ended ended = run_child([&] {
     const RankActivityScope scope(2);
     RankActivity::current().set_step(9);
     RankActivity::current().set_op("all_reduce", 4096);
-    set_fatal_signal_file("/nowhere/else");
-    set_fatal_signal_file(name);
+    { const FatalSignalLog ended_log("/nowhere/else", "{"); }
+    const FatalSignalLog log(file.name(), "{\"kind\":\"verdict\",");
     planted_crash();
   });
-  std::ifstream in(name);
-  const Json record = Json::parse(in);
-  EXPECT_EQ(record.at("signal"), SIGSEGV);
-  EXPECT_EQ(record.at("name"), "SIGSEGV");
-  EXPECT_EQ(record.at("rank"), 2);
-  EXPECT_EQ(record.at("step"), 9);
-  EXPECT_EQ(record.at("op"), "all_reduce 4096");
-  EXPECT_EQ(record.at("lost_file"), false);
-  EXPECT_EQ(record.at("text"),
-            "signal 11 (SIGSEGV, invalid memory access) at address 0x0 in rank 2, step 9, last op "
-            "all_reduce 4096");
-  std::filesystem::remove(name);
+  const Json line = file.second_line();
+  const std::string text =
+      "signal 11 (SIGSEGV, invalid memory access) at address 0x0 in rank 2, step 9, last op "
+      "all_reduce 4096";
+  EXPECT_EQ(line.at("kind"), "verdict");
+  EXPECT_EQ(line.at("rank"), 2);
+  EXPECT_EQ(line.at("step"), 9);
+  EXPECT_EQ(line.at("text"), text);
+  EXPECT_GT(line.at("time").get<double>(), 1e9);
+  const Json data = {
+      {"reason", text}, {"signal", SIGSEGV}, {"name", "SIGSEGV"}, {"op", "all_reduce 4096"}};
+  EXPECT_EQ(line.at("data"), data);
 }
 
-TEST(LostFile, is_named_in_the_record_and_is_no_signal) {
-  const std::string name = ::testing::TempDir() + "lost_file_" + std::to_string(::getpid());
+TEST(LostFile, is_named_in_the_log_and_is_no_signal) {
+  const LogFile file;
   const Ended ended = run_child([&] {
-    std::FILE* const file = std::tmpfile();
-    void* const memory = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, ::fileno(file), 0);
+    std::FILE* const empty = std::tmpfile();
+    void* const memory = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, ::fileno(empty), 0);
     const MappedRange range({static_cast<const std::byte*>(memory), 4096}, "a \"b\".bin");
-    set_fatal_signal_file(name);
-    ::_exit(*static_cast<const volatile char*>(memory) + 50);  // the file is empty
+    const FatalSignalLog log(file.name(), "{");
+    ::_exit(*static_cast<const volatile char*>(memory) + 50);
   });
   EXPECT_TRUE(WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 1) << ended.err;
   EXPECT_EQ(ended.err.rfind("error: a \"b\".bin: byte 0 of 4096 cannot be read any more", 0), 0U)
       << ended.err;
-  std::ifstream in(name);
-  const Json record = Json::parse(in);
-  EXPECT_EQ(record.at("lost_file"), true);
-  EXPECT_EQ(record.at("text").get<std::string>().rfind("a \"b\".bin: byte 0 of 4096", 0), 0U);
-  std::filesystem::remove(name);
+  const Json line = file.second_line();
+  EXPECT_EQ(line.at("data").at("exit_code"), 1);
+  EXPECT_EQ(line.at("text").get<std::string>().rfind("a \"b\".bin: byte 0 of 4096", 0), 0U);
+  EXPECT_FALSE(line.contains("rank"));
 }
 
 TEST(LineWriterTest, cuts_text_and_writes_every_number) {

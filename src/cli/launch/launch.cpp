@@ -169,6 +169,7 @@ LaunchOptions options_from(const Args& args, LaunchConfig& launched) {
         checked_config(parse_words(train_verb(), words), launched.given, options);
     if (!args.has("--deadline")) options.deadline_s = config.comm.deadline_s;
     folder = config.job.dump_folder;
+    options.run_folder = folder.string();
     launched.loaded = config;
   }
   options.command.insert(options.command.end(), words.begin(), words.end());

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <memory>
 
 #include "base/error.h"
@@ -19,6 +20,7 @@
 #include "comm/failure/verdict.h"
 #include "comm/store/store_server.h"
 #include "obs/clock.h"
+#include "obs/files/signal_events.h"
 
 namespace trireme::cli {
 namespace {
@@ -39,6 +41,14 @@ constexpr double broken_stop_seconds = 5;
 constexpr double look_seconds = 0.1;
 
 std::string node_key(int node) { return fmt::format("node/{}/done", node); }
+
+// ": a.bin: byte 0 of 100 cannot be read any more", " at step 9, last op gemm 2 x 3 x 4".
+std::string cause_text(const obs::Event& event) {
+  if (event.data.contains("exit_code")) return ": " + event.text;
+  const auto op = event.data.find("op");
+  return fmt::format(" at step {}, last op {}", std::max<int64_t>(event.step, 0),
+                     op != event.data.end() && op->is_string() ? op->get<std::string>() : "none");
+}
 
 class Watch {
  public:
@@ -267,11 +277,22 @@ class Watch {
       comm::RankReport& report = reports[static_cast<size_t>(state.rank)];
       if (state.ending && !is_broken(state)) report.ended.clear();
       if (!is_broken(state)) continue;
-      report.ended = state.ending->text();
+      report.ended = state.ending->text() + recorded_cause(state.rank);
       report.departure =
           state.departure - world_;  // observed by this process: before reported ones
     }
     return reports;
+  }
+
+  // Returns what the handler of fatal signals recorded of a rank that ended, as the rest of a
+  // sentence; empty if it recorded nothing.
+  const std::string& recorded_cause(int rank) {
+    const auto [found, is_new] = causes_.try_emplace(rank);
+    if (!is_new || options_.run_folder.empty()) return found->second;
+    if (const auto event = obs::signal_event_of(options_.run_folder, rank, started_wall_)) {
+      found->second = cause_text(*event);
+    }
+    return found->second;
   }
 
   // Determines which rank failed first, publishes the verdict and announces it.
@@ -341,6 +362,8 @@ class Watch {
 
   bool is_failing_ = false;  // a rank has died; the reports of the others are being collected
   Clock::time_point failing_since_, concluded_at_, stopping_since_, listened_;
+  const double started_wall_ = obs::wall_seconds();
+  std::map<int, std::string> causes_;            // recorded_cause(), by rank
   double failed_wall_ = 0, concluded_wall_ = 0;  // in seconds since 1970; 0: not yet
   bool has_asked_ = false;
   std::string verdict_;

@@ -17,6 +17,7 @@ struct LaunchOptions {
   double deadline_s = 600;           // a rank without a heartbeat for longer has stalled
   std::vector<std::string> command;  // program and arguments of every rank
   std::string flight_folder;
+  std::string run_folder;  // whose record may tell why a rank ended; empty: unknown
   std::string token;       // identifies job and attempt; the same on all nodes
   bool shows_all = false;  // stdout of all ranks, not only of rank 0
   bool keeps_out = false;  // rank 0's stdout is kept for the result, not printed

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "obs/files/signal_events.h"
 #include "train/batches/batches.h"
 #include "train/checkpointing/run_checkpoints.h"
 #include "train/numerics/drift_plant.h"
@@ -47,8 +48,9 @@ class Run {
   void resume();
   void describe_plan();  // collective
   void check_trace() const;
-  void begin();        // collective
-  void begin_ranks();  // collective
+  void begin();                 // collective
+  void begin_ranks();           // collective
+  void record_fatal_signals();  // collective
   Checkpointer::Begin begin_output();
 
   // ---- steps
@@ -99,7 +101,8 @@ class Run {
   RunNumerics numerics_;
   std::optional<DriftPlant> plant_;
   TrainSummary summary_;
-  std::optional<RunOutput> output_;  // on the first rank, from begin() on
+  std::optional<RunOutput> output_;                 // on the first rank, from begin() on
+  std::optional<obs::SignalEvents> signal_events_;  // on the first rank of a process, likewise
   RunCheckpoints checkpoints_;
   std::optional<RunTrace> trace_;
   std::optional<Resumed> resumed_;

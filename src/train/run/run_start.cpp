@@ -205,6 +205,22 @@ void Run::begin() {
   begin_ranks();
 }
 
+  record_fatal_signals();
+}
+
+void Run::record_fatal_signals() {
+  struct Labels {
+    int64_t attempt, epoch;
+  };
+  const obs::RunOwner* owner = parts_.owner.get();
+  const Labels labels =
+      parts_.rank.gather(owner == nullptr ? Labels{0, 0} : Labels{owner->attempt(), owner->epoch()})
+          .front();
+  const bool is_first_of_process = parts_.start.process_ranks == 1 || parts_.rank.is_first();
+  if (!is_first_of_process) return;
+  signal_events_.emplace(
+      config_.job.dump_folder,
+      obs::Event{.attempt = labels.attempt, .epoch = labels.epoch, .node = node_name()});
 void Run::begin_ranks() {
   if (hardware_ && !hardware_->problem().empty()) {
     log("hardware  counters are unknown: " + hardware_->problem());
