@@ -219,6 +219,36 @@ TEST(RunLife, data_that_changes_under_a_run_ends_it) {
   EXPECT_TRUE(has(outcome.err, "may have used other data")) << outcome.err;
 }
 
+// Between two logged steps: a checkpoint has no step with the other data, so that a resume with the
+// data put back continues as if nothing had happened.
+TEST(RunLife, no_checkpoint_holds_steps_of_data_that_changed) {
+  for (const char* ranks : {"1", "2"}) {  // as threads
+    const Scratch s;
+    write_tiny(s);
+    const Words saving = with(
+        endless, {"--checkpoint.interval=2", "--checkpoint.keep_latest_k=0",
+                  "--training.global_batch_size=2", dp + ranks, "--training.local_batch_size=1"});
+    Running running(s.path(), trireme_command(saving));
+    ASSERT_TRUE(running.wait_for([&] { return s.has("run/checkpoint/step-00000004"); }))
+        << running.err();
+    const std::string text = s.read("text.txt");
+    overwrite(s, "text.txt", std::string(text.rbegin(), text.rend()));
+    const Outcome outcome = running.wait();
+    EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+    EXPECT_TRUE(has(outcome.err, "checkpoints hold none of them. Put the data back"))
+        << outcome.err;
+    overwrite(s, "text.txt", text);
+    const int64_t newest = trireme_json(s, {"ckpt", "inspect", "run"}).at("step");
+    const std::string steps = fmt::format("--training.steps={}", newest);
+    ASSERT_EQ(
+        trireme(s, with(saving, {steps, "--job.dump_folder=quiet", "--checkpoint.keep_latest_k=1"}))
+            .exit_code,
+        0);
+    const Outcome difference = trireme(s, {"ckpt", "diff", "run", "quiet"});
+    EXPECT_EQ(difference.exit_code, 0) << ranks << difference.out << difference.err;
+  }
+}
+
 // ---- one writer
 
 TEST(RunLife, a_second_writer_is_refused_and_can_take_over) {

@@ -13,8 +13,9 @@ void DataWatch::check() {
   if (change.empty() || change == accepted_change_) return;
   if (data_.contents() != contents_) {
     throw base::IoError(fmt::format(
-        "{}: steps since the last checkpoint may have used other data. Put the data back and "
-        "resume, or continue with the new data (--resume auto --allow-data-change)",
+        "{}: steps since the last checkpoint may have used other data; checkpoints hold none of "
+        "them. Put the data back and resume (--resume auto), or continue with the new data "
+        "(--resume auto --allow-data-change)",
         change));
   }
   accepted_change_ = change;

@@ -15,7 +15,8 @@ class DataWatch {
   DataWatch(const DataSets& data, const base::Json& contents) : data_(data), contents_(contents) {}
 
   // Throws IoError if the content of the data has changed. A file that was only touched, or
-  // replaced by an equal one, is accepted.
+  // replaced by an equal one, is accepted. A rank calls it before it begins to save: the save of a
+  // rank that throws here is never committed, because a commit needs all ranks.
   void check();
 
  private:

@@ -377,6 +377,8 @@ void Run::act(int64_t step, const StepActions& actions, StepReporter& reporter,
   if (actions.validates) validate(step, reporter);
   if (actions.saves) {
     const obs::PhaseClock::Scope scope(phases(), obs::Phase::exposed_save);
+    // The batches of all steps until this one have been read: none of them was of other data.
+    reporter.check_data();
     checkpoints_.save(step);
   }
   if (actions.exports) {

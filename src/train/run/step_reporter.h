@@ -35,6 +35,8 @@ class StepReporter {
   // or too many steps in a row were skipped; IoError if the data has changed.
   // `batches` filled the step. Collective with several data sets.
   void log_step(int64_t step, double data_seconds, const TrainBatches& batches);
+  // Throws IoError if the run's data has changed since its start: called before the step is saved.
+  void check_data() { data_watch_.check(); }
   // Validates after a step. Collective.
   void log_validation(int64_t step);
 
