@@ -59,7 +59,13 @@ TEST(FullDisk, of_any_size_stops_saving_and_not_training) {
          {"size=4k", "size=64k", "size=200k", "nr_inodes=1,size=8m", "nr_inodes=3,size=8m"}) {
       const Scratch s;
       const Outcome outcome = train_on_small_disk(s, options, layout);
-      EXPECT_EQ(outcome.exit_code, 0) << options << outcome.err;
+      EXPECT_EQ(outcome.exit_code, 1) << options << outcome.err;
+      EXPECT_EQ(outcome.out.find("done:"), std::string::npos) << outcome.out;
+      const std::string last_line =
+          "error: step 6 is the last one, and its checkpoint was not saved";
+      EXPECT_GT(outcome.err.find(last_line), outcome.err.find("step:  6")) << outcome.err;
+      EXPECT_NE(outcome.err.find("there is no checkpoint to resume from"), std::string::npos);
+      EXPECT_EQ(count(s.read("run/events.jsonl"), "\"save_failed\""), 3) << options;
       EXPECT_GE(count(outcome.err, "not saved"), 3) << options << outcome.err;
       for (const char* step : {"2", "4", "6"}) {
         EXPECT_GE(count(outcome.err, std::string("checkpoint of step ") + step + " not saved"), 1)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // trireme train: a run from a configuration file.
 #include <cerrno>
+#include <cstdio>
 #include <system_error>
 
 #include "base/error.h"
@@ -125,6 +126,7 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
     if (error.code().value() != EPIPE) throw;  // the reader has gone away: the run has not failed
   }
   if (const std::string problem = problem_of(summary); !problem.empty()) {
+    std::fflush(stdout);  // the error is the last line, also where both streams go to one file
     base::log(base::LogLevel::error, problem);
   }
   return exit_code_of(summary);

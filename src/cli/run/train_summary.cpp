@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run/train_summary.h"
 
+#include <string_view>
 #include <vector>
 
 #include "base/text/count_text.h"
@@ -19,23 +20,46 @@ namespace {
 // A run that skipped this share of its steps has not trained.
 constexpr double skipped_share = 0.9;
 
+// Why the state of the last step was not saved, and what a resume would do.
+std::string unsaved_text(const train::TrainSummary& s) {
+  std::string text =
+      fmt::format(s.was_stopped ? "stopped after step {}, which was not saved"
+                                : "step {} is the last one, and its checkpoint was not saved",
+                  s.steps);
+  if (!s.save_problem.empty()) text += ": " + s.save_problem;
+  const int64_t newest = train::newest_checkpoint(s);
+  if (newest <= 0) return text + "; there is no checkpoint to resume from";
+  return text +
+         fmt::format("; --resume auto repeats the steps after {}, the newest checkpoint", newest);
+}
+
+// How the text of a summary begins.
+std::string_view end_word(const train::TrainSummary& s) {
+  if (s.was_stopped) return "stopped after";
+  return problem_of(s).empty() ? "done:" : "failed after";
+}
+
 }  // namespace
 
 std::string problem_of(const train::TrainSummary& s) {
-  if (s.attempt_steps > 0 && static_cast<double>(s.attempt_skipped_steps) >=
-                                 skipped_share * static_cast<double>(s.attempt_steps)) {
+  // Whatever its steps did, a stop that was saved is what was requested.
+  const bool is_saved_stop = s.was_stopped && s.saved_step == s.steps;
+  if (!is_saved_stop && s.attempt_steps > 0 &&
+      static_cast<double>(s.attempt_skipped_steps) >=
+          skipped_share * static_cast<double>(s.attempt_steps)) {
     return fmt::format(
         "{} of {} steps were skipped because the gradient norm was not finite or far above its "
         "running mean: this run has not trained; lower optimizer.lr, or check the data",
         s.attempt_skipped_steps, s.attempt_steps);
   }
+  std::string problem;
+  if (train::is_unsaved(s)) problem = unsaved_text(s);
   if (!s.export_problem.empty()) {
-    return fmt::format("the weights were not exported: {}", s.export_problem);
+    if (!problem.empty()) problem += "; ";
+    problem += fmt::format("the weights were not exported: {}; {}", s.export_problem,
+                           train::export_advice(s, s.run_folder.string()));
   }
-  if (s.was_stopped && s.saved_step != s.steps) {
-    return fmt::format("stopped after step {}, which was not saved", s.steps);
-  }
-  return "";
+  return problem;
 }
 
 int exit_code_of(const train::TrainSummary& s) {
@@ -126,8 +150,7 @@ void print_summary(const train::TrainSummary& s, bool with_curve) {
     fmt::print("nothing to do: the run is at step {}\n", s.steps);
   } else {
     fmt::print(
-        "{} {}{}, {} tokens in {} ({} tokens/s)\n",
-        s.was_stopped ? "stopped after" : "done:", base::count_text(s.steps, "step"),
+        "{} {}{}, {} tokens in {} ({} tokens/s)\n", end_word(s), base::count_text(s.steps, "step"),
         s.attempt_steps < s.steps ? fmt::format(" ({} in this attempt)", s.attempt_steps) : "",
         obs::grouped(s.tokens), obs::duration_text(s.seconds),
         obs::grouped(static_cast<int64_t>(s.tokens_per_second)));

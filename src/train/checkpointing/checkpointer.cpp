@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"
+#include "base/system/start_thread.h"
 #include "base/text/json.h"
 #include "obs/clock.h"
 
@@ -63,8 +63,10 @@ bool Checkpointer::begin_together(int64_t step) {
   number = rank_.gather(number).front();
   if (number < 0) {
     ++figures_.failed;
-    if (rank_.is_first())
+    if (rank_.is_first()) {
       hooks_.log(fmt::format("checkpoint of step {} not saved: {}", step, problem));
+      if (hooks_.failed) hooks_.failed(step, problem);
+    }
     return false;
   }
   if (!rank_.is_first()) {
@@ -91,10 +93,9 @@ void Checkpointer::start(std::function<Status()> work) {
     }
   };
   try {
-    writer_ = std::thread(run);
-  } catch (const std::system_error& error) {
-    set_status({.phase = Phase::failed, .file = {}},
-               fmt::format("the writer thread cannot be started: {}", error.what()));
+    writer_ = base::start_thread("that writes checkpoints", run);
+  } catch (const base::Error& error) {
+    set_status({.phase = Phase::failed, .file = {}}, error.what());
   }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/report/train_summary.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
@@ -29,6 +31,27 @@ void set_ranks(TrainSummary& summary, std::vector<RankFigures> ranks) {
   summary.measured = device.measured;
   summary.checkpoint_memory = host.checkpoints;
   summary.ranks = std::move(ranks);
+}
+
+bool is_unsaved(const TrainSummary& s) {
+  if (s.saved_step == s.steps) return false;
+  const bool saves = s.checkpoints.saves + s.checkpoints.failed > 0;
+  return s.was_stopped || (saves && s.attempt_steps > 0);
+}
+
+int64_t newest_checkpoint(const TrainSummary& s) { return std::max(s.saved_step, s.resumed_from); }
+
+std::string export_advice(const TrainSummary& s, const std::string& run_folder) {
+  const int64_t newest = newest_checkpoint(s);
+  if (newest <= 0) return "there is no checkpoint to export them from";
+  if (newest == s.steps) {
+    return fmt::format("`trireme ckpt export {}` makes them from the checkpoint of step {}",
+                       run_folder, newest);
+  }
+  return fmt::format(
+      "the newest checkpoint is of step {}, and `trireme ckpt export {}` would export that step, "
+      "not step {}",
+      newest, run_folder, s.steps);
 }
 
 }  // namespace trireme::train

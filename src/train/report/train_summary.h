@@ -45,6 +45,7 @@ struct TrainSummary {
   std::string peak_source;
   bool was_stopped = false, was_captured = false;
   int64_t saved_step = -1;     // the last step that this attempt saved; -1: none
+  std::string save_problem;    // on the first rank: why the last save failed; empty: it succeeded
   std::string export_problem;  // why the last export failed; empty: it succeeded
   // The memory tables of one rank; set_ranks() chooses it.
   spec::MemoryTable predicted, measured;
@@ -65,5 +66,13 @@ struct TrainSummary {
 // the predicted ones; among equals, of the rank with the most predicted bytes. The memory of
 // checkpoints is chosen by the same rule for itself. REQUIRES: at least one rank.
 void set_ranks(TrainSummary&, std::vector<RankFigures> ranks);
+
+// Returns whether the state after the last step should have been saved and was not.
+bool is_unsaved(const TrainSummary&);
+// Returns the step of the newest checkpoint that this attempt knows; 0 or less: there is none.
+int64_t newest_checkpoint(const TrainSummary&);
+// Returns what `trireme ckpt export` would make in place of weights that could not be exported,
+// with the step: "`trireme ckpt export runs/kjv` makes them from the checkpoint of step 40".
+std::string export_advice(const TrainSummary&, const std::string& run_folder);
 
 }  // namespace trireme::train

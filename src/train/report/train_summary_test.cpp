@@ -30,5 +30,29 @@ TEST(TrainSummary, among_ranks_as_predicted_the_largest_is_shown) {
   EXPECT_EQ(summary.checkpoint_memory.measured_bytes, 0);
 }
 
+TEST(TrainSummary, a_run_that_saves_is_unsaved_unless_its_last_step_is_saved) {
+  TrainSummary summary{.steps = 40, .attempt_steps = 30};
+  EXPECT_FALSE(is_unsaved(summary)) << "it saves nothing";
+  summary.checkpoints = {.saves = 1, .failed = 3};
+  summary.saved_step = 10;
+  EXPECT_TRUE(is_unsaved(summary));
+  summary.saved_step = 40;
+  EXPECT_FALSE(is_unsaved(summary)) << "an earlier save failed";
+  EXPECT_TRUE(is_unsaved({.steps = 5, .attempt_steps = 5, .was_stopped = true}));
+}
+
+TEST(TrainSummary, the_advice_after_a_failed_export_names_the_step_that_would_be_exported) {
+  TrainSummary summary{.steps = 40, .saved_step = 40};
+  EXPECT_EQ(export_advice(summary, "runs/a"),
+            "`trireme ckpt export runs/a` makes them from the checkpoint of step 40");
+  summary.saved_step = -1;
+  summary.resumed_from = 10;
+  EXPECT_EQ(export_advice(summary, "runs/a"),
+            "the newest checkpoint is of step 10, and `trireme ckpt export runs/a` would export "
+            "that step, not step 40");
+  summary.resumed_from = 0;
+  EXPECT_EQ(export_advice(summary, "runs/a"), "there is no checkpoint to export them from");
+}
+
 }  // namespace
 }  // namespace trireme::train

@@ -45,9 +45,9 @@ TrainSummary Run::go() {
     parts_.run_log.fails(error.what());
     throw;
   }
-  parts_.run_log.ends(
-      summary_.was_stopped ? "stopped" : "done",
-      fmt::format("{} at step {}", summary_.was_stopped ? "stopped" : "done", summary_.steps));
+  const char* const reason = summary_.was_stopped ? "stopped" : "done";
+  parts_.run_log.ends(reason, fmt::format("{} at step {}{}", reason, summary_.steps,
+                                          is_unsaved(summary_) ? ", which was not saved" : ""));
   return summary_;
 }
 

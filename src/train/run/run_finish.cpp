@@ -55,10 +55,8 @@ void Run::export_weights(const std::string& name) {
                         .text = fmt::format("weights were written to {}", saved.path.string()),
                         .data = {{"bytes", saved.bytes}, {"seconds", saved.seconds}}});
   } else {
-    log(
-        fmt::format("weights   not exported: {}; `trireme ckpt export {}` makes them from the "
-                    "checkpoint",
-                    saved.problem, config_.job.dump_folder));
+    log(fmt::format("weights   not exported: {}; {}", saved.problem,
+                    export_advice(summary_, config_.job.dump_folder)));
   }
 }
 

@@ -63,12 +63,14 @@ CheckpointHooks Run::checkpoint_hooks() {
           .saved =
               [this](const SavedGeneration& saved) {
                 summary_.saved_step = saved.step;
+                summary_.save_problem.clear();
                 log(saved_line(saved));
                 if (output_) output_->add(saved);
                 record(saved);
               },
           .failed =
               [this](int64_t step, const std::string& why) {
+                summary_.save_problem = why;
                 parts_.run_log.add({.kind = obs::EventKind::save_failed,
                                     .step = step,
                                     .severity = obs::Severity::error,
@@ -203,8 +205,6 @@ void Run::begin() {
   checkpoints_.begin(begin);
   if (parts_.owner) parts_.owner->begun();
   begin_ranks();
-}
-
   record_fatal_signals();
 }
 
@@ -221,6 +221,8 @@ void Run::record_fatal_signals() {
   signal_events_.emplace(
       config_.job.dump_folder,
       obs::Event{.attempt = labels.attempt, .epoch = labels.epoch, .node = node_name()});
+}
+
 void Run::begin_ranks() {
   if (hardware_ && !hardware_->problem().empty()) {
     log("hardware  counters are unknown: " + hardware_->problem());
