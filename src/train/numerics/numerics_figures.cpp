@@ -13,6 +13,13 @@ double normal_range_bits(base::DType format) {
   return format == base::DType::f8e4m3 ? std::log2(448.0) + 6 : std::log2(57344.0) + 14;
 }
 
+// The order of the sums of squares depends on the ranks, and on a GPU on the run: their last places
+// differ. Rounding removes that, and is far finer than what matters.
+double rounded(double figure) {
+  constexpr double steps = 1024;
+  return std::round(figure * steps) / steps;
+}
+
 }  // namespace
 
 RoleFigures figures_of(const RoleCounts& counts, base::DType format) {
@@ -24,11 +31,11 @@ RoleFigures figures_of(const RoleCounts& counts, base::DType format) {
   figures.saturated = static_cast<double>(counts.saturated) / values;
   figures.snr_db = max_snr_db;
   if (counts.signal > 0 && counts.noise > 0) {
-    figures.snr_db = std::min(max_snr_db, 10 * std::log10(counts.signal / counts.noise));
+    figures.snr_db = std::min(max_snr_db, rounded(10 * std::log10(counts.signal / counts.noise)));
   }
   const double rms = std::sqrt(counts.signal / values);
   if (rms > 0 && counts.amax > 0 && std::isfinite(counts.amax)) {
-    figures.headroom_bits = normal_range_bits(format) - std::log2(counts.amax / rms);
+    figures.headroom_bits = rounded(normal_range_bits(format) - std::log2(counts.amax / rms));
   }
   return figures;
 }

@@ -131,6 +131,18 @@ TEST_F(NumericsRun, a_block_returns_after_its_steps_or_when_the_user_says_so) {
   EXPECT_NE(chosen.err.find("precision.bf16_blocks"), std::string::npos) << chosen.err;
 }
 
+TEST_F(NumericsRun, checkpoints_of_other_data_ranks_are_equal) {
+  const std::vector<std::string> batch = {"--training.global_batch_size=8",
+                                          "--training.local_batch_size=1",
+                                          "--parallelism.logical_dp=2"};
+  ASSERT_EQ(train("one", 20, batch).exit_code, 0);
+  std::vector<std::string> two = batch;
+  two.emplace_back("--parallelism.data_parallel_shard_degree=2");
+  ASSERT_EQ(train("two", 20, two).exit_code, 0);
+  const Outcome difference = trireme(scratch, {"ckpt", "diff", "one", "two"});
+  EXPECT_EQ(difference.exit_code, 0) << difference.out;
+}
+
 TEST_F(NumericsRun, ranks_and_stages_agree) {
   const Outcome run = train(
       "ranks", 80,
