@@ -296,6 +296,15 @@ fs::path place_of(const Config& c, const std::string& folder) {
   return path.has_filename() ? path : path.parent_path();
 }
 
+// Is `inner` the folder `outer`, or below it? Both are from place_of().
+bool holds(const fs::path& outer, const fs::path& inner) {
+  if (outer == outer.root_path()) return true;
+  if (outer.is_absolute() != inner.is_absolute()) return false;
+  // Empty: `outer` is above the folder that both are relative to.
+  const fs::path relative = inner.lexically_relative(outer);
+  return relative.empty() || *relative.begin() != "..";
+}
+
 void check_webhook(const Config& c, Report& report) {
   const std::string& address = c.alerts.webhook;
   report.demand(
@@ -325,6 +334,12 @@ void check_folders(const Config& c, Report& report) {
       fmt::format("checkpoint.export_folder = \"{}\": must not be the folder of checkpoints; "
                   "choose another one",
                   c.checkpoint.export_folder));
+  const fs::path run = place_of(c, "");
+  report.demand(!c.checkpoint.enable || c.checkpoint.export_folder.empty() || !holds(weights, run),
+                {"checkpoint.export_folder"},
+                fmt::format("checkpoint.export_folder = \"{}\": must not be the run's folder or "
+                            "one that contains it; name a folder in it, such as \"weights\"",
+                            c.checkpoint.export_folder));
   report.demand(
       !c.metrics.enable_tensorboard || !c.metrics.save_tb_folder.empty(),
       {"metrics.save_tb_folder", "metrics.enable_tensorboard"},

@@ -424,6 +424,13 @@ TEST(ConfigRefusal, names_line_key_and_remedy) {
        "checkpoints"},
       {"[checkpoint]\nfolder = \"a\"\nexport_folder = \"a//\"\n",
        "run.toml:5: checkpoint.export_folder = \"a//\": must not be the folder of checkpoints"},
+      {"[checkpoint]\nexport_folder = \".\"\n",
+       "run.toml:4: checkpoint.export_folder = \".\": must not be the run's folder or one that "
+       "contains it"},
+      {"[checkpoint]\nexport_folder = \"x/../..\"\n",
+       "run.toml:4: checkpoint.export_folder = \"x/../..\": must not be the run's folder"},
+      {"[checkpoint]\nexport_folder = \"/\"\n",
+       "run.toml:4: checkpoint.export_folder = \"/\": must not be the run's folder"},
       {"[metrics]\nsave_tb_folder = \"checkpoint/\"\n",
        "run.toml:4: metrics.save_tb_folder = \"checkpoint/\": must not be the folder of "
        "checkpoints"},
