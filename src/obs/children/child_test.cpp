@@ -46,6 +46,25 @@ TEST(CommandStream, a_command_that_never_reads_drops_whole_lines_and_is_killed) 
   EXPECT_LE(stream.dropped(), lines);
 }
 
+TEST(CommandStream, a_command_that_stops_reading_is_not_waited_for) {
+  CommandStream stream("read line; exec sleep 1000",
+                       {.grace_seconds = 5, .stall_seconds = 0, .start_seconds = 0});
+  stream.add("read\n");
+  for (int i = 0; i < 5; ++i) stream.add("not read\n");
+  stream.finish();
+  EXPECT_GE(stream.dropped(), 5);
+}
+
+TEST(CommandStream, a_command_that_reads_slowly_is_waited_for) {
+  const ScratchFolder folder;
+  const std::string file = (folder / "copy").string();
+  CommandStream stream("sleep 0.05; cat > " + file, {.stall_seconds = 0});
+  stream.add("a\nb\n");
+  stream.finish();
+  EXPECT_EQ(stream.dropped(), 0);
+  EXPECT_EQ(content_of(file), "a\nb\n");
+}
+
 TEST(CommandStream, a_command_that_ends_at_once_is_reported_once) {
   CommandStream stream("exit 3", {.grace_seconds = 0.1});
   std::optional<std::string> news;

@@ -73,7 +73,7 @@ RunLog::~RunLog() {
       listeners_->finish();
       if (const int64_t dropped = listeners_->dropped(); dropped > 0) {
         add_alert(-1, Alert{"metrics_command",
-                            fmt::format("metrics.command did not receive {} lines", dropped)});
+                            fmt::format("metrics.command did not read {} lines", dropped)});
       }
     }
     ledger_.add(end);
