@@ -18,7 +18,6 @@ std::vector<obs::Metric> signal_metrics(const engine::StepSignals& s, int64_t to
                                       {"loss_metrics/median", s.loss_median},
                                       {"loss_metrics/max", s.loss_max},
                                       {"grad_norm", static_cast<double>(s.grad_norm)},
-                                      {"update_norm", static_cast<double>(s.update_norm)},
                                       {"lr", static_cast<double>(s.learning_rate)},
                                       {"clip_limit", static_cast<double>(s.clip_limit)},
                                       {"skipped", s.was_skipped ? 1.0 : 0.0},
@@ -27,6 +26,8 @@ std::vector<obs::Metric> signal_metrics(const engine::StepSignals& s, int64_t to
                                       {"tokens/masked", static_cast<double>(s.masked)},
                                       {"tokens/padding", static_cast<double>(s.padding)},
                                       {"tokens", static_cast<double>(total_tokens)}};
+  // The first step of an engine does not know the update before it.
+  if (s.index > 0) metrics.push_back({"update_norm", static_cast<double>(s.update_norm)});
   if (s.loss_scale > 0) metrics.push_back({"loss_scale", static_cast<double>(s.loss_scale)});
   return metrics;
 }
