@@ -56,10 +56,12 @@ const void* program_base = nullptr;
 std::array<char, max_name + 1> log_file = {}, log_begin = {};  // change only while there is no log
 std::atomic<bool> has_log{false}, log_is_taken{false};
 
-std::atomic<bool> is_reporting{false};
+std::atomic<pid_t> reporter{0};  // the thread that reports; 0: none yet
 
 // ---- all below is async-signal-safe, except that backtrace() and dladdr() may take locks of the
 // dynamic loader: give_up_after() bounds a wait for them
+
+pid_t this_thread() noexcept { return static_cast<pid_t>(::syscall(SYS_gettid)); }
 
 void write_all(int descriptor, std::string_view text) noexcept {
   while (!text.empty()) {
@@ -284,29 +286,37 @@ void report(const FatalSignal& signal, const siginfo_t& info, const void* contex
   line.add(", process ");
   line.add_signed(::getpid());
   line.add(", thread ");
-  line.add_signed(::syscall(SYS_gettid));
+  line.add_signed(this_thread());
   line.add("\n");
   write_all(STDERR_FILENO, line.text());
   report_other_ranks(activity);
   report_calls(counter_of(context));
 }
 
+// The signal takes its default action when the handler returns.
+void use_default(int number, bool is_fault) noexcept {
+  std::signal(number, SIG_DFL);
+  if (!is_fault) std::raise(number);  // else the access is repeated
+}
+
 void on_fatal_signal(int number, siginfo_t* info, void* context) {
   const bool is_fault = info->si_code > 0;  // not sent by a process
-  // Other threads wait until the first one has ended the process.
-  if (is_reporting.exchange(true)) {
-    while (true) ::pause();
+  const pid_t thread = this_thread();
+  pid_t first = 0;
+  if (!reporter.compare_exchange_strong(first, thread)) {
+    // The first thread ends the process when it has reported; a fault of its report ends it, too.
+    while (first != thread) ::pause();
+    use_default(number, is_fault);
+    return;
   }
   const FatalSignal signal = signal_of(number);
   if (number == SIGBUS && is_fault && report_lost_file(signal, *info)) exit_process(1);
-  // A second signal in this thread takes its default action, instead of a wait for itself.
-  for (const FatalSignal& each : signals) std::signal(each.number, SIG_DFL);
   if (!has_sanitizer) {
     give_up_after(10);
     report(signal, *info, context);
     ::alarm(0);
   }
-  if (!is_fault) std::raise(number);  // else the access is repeated
+  use_default(number, is_fault);
 }
 
 }  // namespace

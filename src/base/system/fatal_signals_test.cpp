@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -15,6 +16,8 @@
 #include <fstream>
 #include <functional>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "base/system/line_writer.h"
 #include "base/system/mapped_ranges.h"
@@ -144,6 +147,25 @@ TEST_F(FatalSignals, every_fatal_signal_keeps_its_exit_status) {
   const Ended aborted = run_child([] { std::abort(); });
   EXPECT_TRUE(was_killed_by(aborted, SIGABRT)) << aborted.err;
   EXPECT_TRUE(has(aborted, "error: signal 6 (SIGABRT, abort) in ")) << aborted.err;
+}
+
+TEST_F(FatalSignals, of_threads_that_crash_together_one_reports_all) {
+  const Ended ended = run_child([] {
+    std::atomic<int> ready = 0;
+    const auto crash = [&ready] {
+      ++ready;
+      while (ready < 4) std::this_thread::yield();
+      planted_crash();
+    };
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) threads.push_back(start_thread("that crashes", crash));
+    for (std::thread& thread : threads) thread.join();
+  });
+  EXPECT_TRUE(was_killed_by(ended, SIGSEGV)) << ended.err;
+  const std::string begin = "error: signal ";
+  EXPECT_EQ(ended.err.find(begin), ended.err.rfind(begin)) << ended.err;
+  EXPECT_TRUE(has(ended, "  functions: addr2line")) << ended.err;
+  EXPECT_EQ(ended.err.back(), '\n');
 }
 
 TEST_F(FatalSignals, a_stack_that_overflows_is_reported) {
