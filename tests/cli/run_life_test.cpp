@@ -299,24 +299,5 @@ TEST(RunLife, a_run_that_skipped_nearly_everything_is_not_ok) {
   EXPECT_TRUE(has(summary.at("error"), "this run has not trained"));
 }
 
-// A stop is what was requested, also if the attempt's steps were skipped.
-TEST(RunLife, a_stop_after_skipped_steps_has_the_exit_code_of_a_stop) {
-  const Scratch s;
-  write_tiny(s);
-  Running running(s.path(),
-                  trireme_command(with(endless, {"--optimizer.lr=1000", "--training.clip=none",
-                                                 "--lr_scheduler.warmup_steps=0",
-                                                 "--lr_scheduler.decay_type=constant"})));
-  // Nearly all steps are skipped when the gradient is no longer finite.
-  ASSERT_TRUE(running.wait_for([&] {
-    return s.has("run/events.jsonl") && has(s.read("run/events.jsonl"), "was skipped");
-  })) << running.err();
-  running.signal(SIGTERM);
-  const Outcome outcome = running.wait();
-  EXPECT_EQ(outcome.exit_code, 75) << outcome.err;
-  EXPECT_TRUE(has(outcome.err, "is saved; --resume auto continues")) << outcome.err;
-  EXPECT_FALSE(has(outcome.err, "this run has not trained")) << outcome.err;
-}
-
 }  // namespace
 }  // namespace trireme::tests
