@@ -42,6 +42,8 @@ Problems check_readme(std::string_view readme, const std::vector<Folder>& folder
 // A file of src/A includes project headers by their path from src/, of A or of folders that A
 // lists.
 Problems check_include_arrows(const SourceFile& file, const std::vector<Folder>& folders);
+// Every dependency that floors.txt grants is used by a file of the folder that is no unit test.
+Problems check_arrows_used(const Files& files, const std::vector<Folder>& folders);
 Problems check_includes_exist(const Files& files);
 Problems check_include_cycles(const Files& files);
 Problems check_headers_included(const Files& files);

@@ -95,6 +95,22 @@ TEST(TidyRules, forbidden_arrows_between_files_are_found) {
   EXPECT_EQ(problems("src/device/a.cpp", "#include \"../base/x.h\""), 1U);
 }
 
+TEST(TidyRules, granted_arrows_that_nothing_uses_are_found) {
+  Files files = {{"src/device/a.cpp", "#include \"base/x.h\""},
+                 {"src/kernels/b.h", "#include \"base/x.h\"\n#include \"device/y.h\""}};
+  EXPECT_TRUE(check_arrows_used(files, three_floors).empty());
+  for (const char* unused : {"// #include \"device/y.h\"", "#include <device/y.h>"}) {
+    files[1].text = std::string("#include \"base/x.h\"\n") + unused;
+    EXPECT_EQ(check_arrows_used(files, three_floors).size(), 1U) << unused;
+  }
+  // A unit test alone is no reason to link.
+  for (const char* test : {"src/kernels/b_test.cpp", "src/kernels/tests/rig.h"}) {
+    Files tested = files;
+    tested.push_back({test, "#include \"device/y.h\""});
+    EXPECT_EQ(check_arrows_used(tested, three_floors).size(), 1U) << test;
+  }
+}
+
 TEST(TidyRules, includes_of_missing_files_are_found) {
   Files files = {{"src/base/a.h", ""},
                  {"src/base/b.cpp", "#include \"base/a.h\""},

@@ -20,6 +20,7 @@ std::string directory_of(std::string_view path);
 std::string resolve(const SourceFile& file, const Include& include,
                     const std::set<std::string>& paths);
 std::map<std::string, std::vector<std::string>> include_graph(const Files& files);
+bool is_unit_test(std::string_view path);
 bool mentions(std::string_view cmake, std::string_view file_name);
 
 }  // namespace
@@ -137,6 +138,28 @@ Problems check_include_arrows(const SourceFile& file, const std::vector<Folder>&
   return problems;
 }
 
+Problems check_arrows_used(const Files& files, const std::vector<Folder>& folders) {
+  std::set<std::pair<std::string, std::string>> used;
+  for (const SourceFile& file : files) {
+    if (!is_source(file.path) || is_unit_test(file.path)) continue;
+    for (const Include& include : includes_of(file.text)) {
+      if (include.is_quoted) used.emplace(folder_of(file.path), folder_of("src/" + include.path));
+    }
+  }
+  Problems problems;
+  for (const Folder& folder : folders) {
+    for (const std::string& name : folder.may_include) {
+      if (!used.contains({folder.name, name})) {
+        problems.push_back(
+            fmt::format("src/floors.txt: {} lists {}, but no file of src/{} besides its unit tests "
+                        "includes it; remove {}",
+                        folder.name, name, folder.name, name));
+      }
+    }
+  }
+  return problems;
+}
+
 Problems check_includes_exist(const Files& files) {
   std::set<std::string> paths;
   for (const SourceFile& file : files) paths.insert(file.path);
@@ -231,6 +254,11 @@ std::optional<size_t> find_folder(const std::vector<Folder>& folders, std::strin
                                   [&](const Folder& folder) { return folder.name == name; });
   if (found == folders.end()) return std::nullopt;
   return static_cast<size_t>(found - folders.begin());
+}
+
+bool is_unit_test(std::string_view path) {
+  return path.ends_with("_test.cpp") || path.ends_with("_test.h") ||
+         path.find("/tests/") != std::string_view::npos;
 }
 
 std::string directory_of(std::string_view path) {

@@ -87,6 +87,7 @@ TEST(Tidy, includes_follow_the_floors) {
                  [&](const SourceFile& file) { return check_include_arrows(file, folders); });
 }
 
+TEST(Tidy, every_arrow_is_used) { expect_none(check_arrows_used(tree(), floors())); }
 TEST(Tidy, included_files_exist) { expect_none(check_includes_exist(tree())); }
 TEST(Tidy, includes_have_no_cycle) { expect_none(check_include_cycles(tree())); }
 TEST(Tidy, every_header_is_included) { expect_none(check_headers_included(tree())); }
