@@ -58,7 +58,7 @@ Function* find(const base::SharedLibrary& library, const char* name) {
   try {
     return library.function<Function>(name);
   } catch (const base::ConfigError&) {
-    return nullptr;
+    return nullptr;  // an older driver
   }
 }
 

@@ -62,6 +62,7 @@ TEST_P(WaitWatchTest, span_of_work_that_throws_ends) {
     const WaitSpan span(*stream_, Wait::data);
     throw std::runtime_error("a peer is lost");
   } catch (const std::runtime_error&) {
+    // Thrown above.
   }
   { const WaitSpan next(*stream_, Wait::tp); }
   stream_->synchronize();

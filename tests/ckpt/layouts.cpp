@@ -120,7 +120,7 @@ std::vector<Layout> all_layouts(const spec::ModelSpec& model, int max_ranks) {
             0);
       }
     } catch (const base::ConfigError&) {
-      return;
+      return;  // a layout that the rules refuse
     }
     layouts.push_back(layout);
   };

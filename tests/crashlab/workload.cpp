@@ -44,6 +44,7 @@ class Run {
       ++draft.step;  // another history, other bytes
       ckpt::write_small(disk_, draft, 0, workload_.small);
     } catch (const base::IoError&) {
+      // The disk fails on purpose.
     }
   }
 
@@ -52,6 +53,7 @@ class Run {
     try {
       ckpt::remove_leftovers(disk_, root);
     } catch (const base::IoError&) {
+      // The disk fails on purpose.
     }
   }
 
@@ -65,6 +67,7 @@ class Run {
       }
       ckpt::remove_old(disk_, root, 1);
     } catch (const base::IoError&) {
+      // The disk fails on purpose.
     }
   }
 
@@ -232,6 +235,7 @@ std::optional<Loaded> load(Disk& disk, const Workload& workload) {
       try {
         return load_unchecked(disk, workload, Disk::Path(root) / ckpt::generation_name(step));
       } catch (const base::Error&) {
+        continue;  // damaged: an older one
       }
     }
     return {};

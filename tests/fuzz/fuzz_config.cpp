@@ -20,7 +20,7 @@ bool read_config(Input input) {
   try {
     loaded = config::load(file.path(), options);
   } catch (const base::Error&) {
-    return false;
+    return false;  // refused
   }
   const std::string resolved = config::to_json(*loaded).dump();
   resolved_file.fill(std::as_bytes(std::span(resolved)));

@@ -32,7 +32,7 @@ bool reads_documents(const data::Shard& shard, const data::DocumentOptions& opti
     TRIREME_CHECK(source.ends().size() == 1, "{} shards ended", source.ends().size());
     return is_good;
   } catch (const base::Error&) {
-    return false;
+    return false;  // refused
   }
 }
 
@@ -87,11 +87,13 @@ bool read_json_line(Input input) {
     TRIREME_CHECK(rejection.has_value(), "accepted in spite of a NUL");
   } else if (!parsed.is_object()) {
     // The only lines that the parser alone refuses have numbers above the range of a double.
+    bool is_out_of_range = false;
     try {
-      const base::Json again = base::Json::parse(line);
-      TRIREME_CHECK(false, "parsed in one way only: {}", again.dump());
+      (void)base::Json::parse(line);
     } catch (const base::Json::out_of_range&) {
+      is_out_of_range = true;
     }
+    TRIREME_CHECK(is_out_of_range, "parsed in one way only: {}", line);
   } else if (!rejection) {
     TRIREME_CHECK(parsed.at("text").get<std::string>() == fields.value(0), "another string");
   }
@@ -121,7 +123,7 @@ bool read_mds(Input input) {
     }
     return is_good;
   } catch (const base::Error&) {
-    return false;
+    return false;  // refused
   }
 }
 

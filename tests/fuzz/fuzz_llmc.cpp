@@ -16,7 +16,7 @@ bool parses_llmc(Input input) {
                       static_cast<int64_t>(input.size()),
                   "{} tokens in {} bytes", tokens.size(), input.size());
   } catch (const base::Error&) {
-    return false;
+    return false;  // refused
   }
   return true;
 }
@@ -35,6 +35,7 @@ bool read_llmc(Input input) {
       is_opened = true;
       walk_tokens(*tokens);
     } catch (const base::Error&) {
+      // Refused, or it has an invalid token.
     }
     TRIREME_CHECK(is_opened == is_taken, "parsed: {}, opened: {}", is_taken, is_opened);
   }

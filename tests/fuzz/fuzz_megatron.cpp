@@ -45,7 +45,7 @@ bool parses_megatron(Input input) {
     TRIREME_CHECK(index.document_start(0) == 0, "{}", index.document_start(0));
     TRIREME_CHECK(index.document_start(index.documents) == index.tokens, "{}", index.tokens);
   } catch (const base::Error&) {
-    return false;
+    return false;  // refused
   }
   return true;
 }
@@ -62,6 +62,7 @@ bool read_megatron(Input input) {
     is_opened = true;
     walk_tokens(*tokens);
   } catch (const base::Error&) {
+    // Refused, or it has an invalid token.
   }
   TRIREME_CHECK(is_opened == is_taken, "parsed: {}, opened: {}", is_taken, is_opened);
   return is_taken;

@@ -19,7 +19,7 @@ bool read_model(Input input) {
   try {
     dims = config::model_from_file(file.path().string(), {});
   } catch (const base::Error&) {
-    return false;
+    return false;  // refused
   }
   const spec::ModelSpec model = spec::make_model(*dims);
   const auto check_same = [&](const spec::ModelDims& again, const base::Json& json) {
@@ -32,7 +32,7 @@ bool read_model(Input input) {
   try {
     theirs = config::hf_config_of(*dims, base::DType::f32);
   } catch (const base::ConfigError&) {
-    return true;
+    return true;  // Hugging Face has no such model
   }
   check_same(config::dims_from_hf(base::Json::parse(theirs.dump()), dims->name), theirs);
   return true;

@@ -34,7 +34,7 @@ bool read_packing(Input input) {
       data::fill_batch(sampler, std::vector<int64_t>{i}, batch);
     }
   } catch (const base::Error&) {
-    return false;
+    return false;  // refused
   }
   return true;
 }

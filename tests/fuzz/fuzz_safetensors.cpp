@@ -17,7 +17,7 @@ bool read_safetensors(Input input) {
   try {
     opened = ckpt::SafetensorsFile::open(file.path());
   } catch (const base::Error&) {
-    return false;
+    return false;  // refused
   }
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, input.data(), sizeof(header_bytes));

@@ -31,7 +31,7 @@ bool read_tokenizer(Input input) {
       TRIREME_CHECK(text::is_valid_utf8(joined), "the text is not valid UTF-8");
     }
   } catch (const base::Error&) {
-    return false;
+    return false;  // refused
   }
   return true;
 }

@@ -28,7 +28,7 @@ inline bool has_text_libraries() {
   try {
     text::require_normal_forms();
   } catch (const base::ConfigError&) {
-    return false;
+    return false;  // the error names the library
   }
   return text::has_regex();
 }

@@ -59,7 +59,7 @@ bool is_legal(const Layout& layout) {
     plan_of(layout, spec::make_model(layout.dims));
     return true;
   } catch (const base::ConfigError&) {
-    return false;
+    return false;  // refused by a rule
   }
 }
 

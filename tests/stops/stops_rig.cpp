@@ -241,7 +241,8 @@ int free_port_pair() {
       const comm::StoreServer first({.host = "127.0.0.1", .port = port});
       const comm::StoreServer next({.host = "127.0.0.1", .port = port + 1});
       return port;
-    } catch (const std::exception& ignored) {
+    } catch (const std::exception&) {
+      continue;  // one of the ports is taken
     }
   }
 }

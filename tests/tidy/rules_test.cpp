@@ -287,6 +287,38 @@ TEST(TidyRules, open_ends_without_an_issue_are_found) {
   }
 }
 
+TEST(TidyRules, handlers_that_drop_their_error_are_found) {
+  for (const char* bad :
+       {"try { f(); } catch (...) {}", "try { f(); } catch (const Error&) { return 0; }",
+        "try { f(); } catch (const std::exception& ignored) {\n}",
+        "try { f(); } catch (const std::exception& error) { return stop(\"error\"); }",
+        "for (;;) try { f(); } catch (...) { continue; }",
+        "// a reason elsewhere\ntry { f(); } catch (const Error&) { }",
+        // Formats: a comment is not enough.
+        "try { f(); } catch (const base::Json::exception&) { /* damaged */ }",
+        "try { v = base::Json::parse(t); } catch (...) {  // damaged\n}",
+        "try { v = j.at(0); g(parse_index(t)); } catch (const Error&) {\n  // damaged\n}",
+        "try { m = toml::parse(t); } catch (const A& a) { throw B(a); } catch (const Error&) {\n"
+        "  // damaged\n}"}) {
+    EXPECT_EQ(check_dropped_errors(source(bad)).size(), 1U) << bad;
+  }
+  for (const char* good :
+       {"try { f(); } catch (...) { throw; }", "try { f(); } catch (const E& e) { log(e.what()); }",
+        "try { f(); } catch (...) { first = std::current_exception(); }",
+        "try { f(); } catch (const Error&) { ++refused; }",
+        "try { f(); } catch (const Error&) { report(); return; }",
+        "try { f(); } catch (const Error&) {  // the store is gone\n}",
+        "try { f(); } catch (const Error&) {\n  return 0;  // a plan of another version\n}",
+        "try { v = parse(t); } catch (const Error&) {\n  // damaged\n  return {};\n}",
+        "const char* word = \"catch (...) {}\";", "// catch (...) {}", "void catch_all() {}"}) {
+    EXPECT_TRUE(check_dropped_errors(source(good)).empty()) << good;
+  }
+  EXPECT_EQ(check_dropped_errors(source("\n\ntry { f(); } catch (...) {}"))
+                .at(0)
+                .find("src/kernels/planted.cpp:3:"),
+            0U);
+}
+
 SourceFile page(const std::string& text) { return {"src/board/assets/planted.js", text}; }
 
 TEST(TidyRules, markup_from_text_and_foreign_addresses_in_pages_are_found) {

@@ -114,6 +114,7 @@ TEST(Tidy, every_file_has_a_licence) {
     if (file.path != "LICENSE") expect_none(check_licensed(file, patterns));
   }
 }
+TEST(Tidy, no_handler_drops_an_error_in_silence) { expect_in_each("", check_dropped_errors); }
 TEST(Tidy, open_ends_have_an_issue) { expect_in_each("src/", check_open_ends); }
 
 TEST(Tidy, pages_show_text_as_text_and_load_nothing_elsewhere) {

@@ -40,7 +40,7 @@ bool is_of_another_run(Disk& disk, const std::filesystem::path& generation, std:
     const std::string writer = read_manifest(disk, generation).writer.run;
     return !writer.empty() && writer != run;
   } catch (const base::Error&) {
-    return false;
+    return false;  // a damaged manifest names no run; loading it reports the damage
   }
 }
 

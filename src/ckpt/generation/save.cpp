@@ -205,6 +205,7 @@ void abandon(Disk& disk, const Draft& draft) noexcept {
   try {
     remove_all(disk, draft.folder);
   } catch (const std::exception&) {
+    // The caller reports why the save failed; remove_leftovers() removes the rest later.
   }
 }
 

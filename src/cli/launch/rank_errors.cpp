@@ -120,7 +120,7 @@ bool is_reported_by_rank_zero() {
     const comm::RankInfo info = comm::detect_rank(process_environment());
     return info.rank > 0 && !info.is_watched;
   } catch (const base::ConfigError&) {
-    return false;
+    return false;  // the variables of a launcher contradict each other: every process reports it
   }
 }
 

@@ -61,7 +61,9 @@ std::optional<config::SavedSums> saved_sums(const train::Resume& resume,
                                .global_batch_size = manifest.state.at("samples_a_step")};
     }
   } catch (const base::IoError&) {
+    return {};  // the resume itself reports what cannot be read
   } catch (const base::Json::exception&) {
+    return {};  // the same
   }
   return {};
 }

@@ -178,7 +178,7 @@ Call parse_call(const CommandSet& commands, const std::vector<std::string>& word
   try {
     tree.app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
   } catch (const CLI::Success&) {
-    return {.help = tree.app.help()};
+    return {.help = tree.app.help()};  // no error: CLI11 reports --help this way
   } catch (const CLI::ParseError& error) {
     throw base::ConfigError(fmt::format("{}; run with --help for the options", error.what()));
   }

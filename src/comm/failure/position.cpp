@@ -122,9 +122,9 @@ std::optional<RankPosition> position_from(const std::string& text, int world) {
     }
     return position;
   } catch (const base::Json::exception&) {
-    return std::nullopt;
+    return std::nullopt;  // any process may have written the text
   } catch (const NotPosition&) {
-    return std::nullopt;
+    return std::nullopt;  // the same
   }
 }
 

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/system/durable_file.h"
 #include "base/text/json.h"
 #include "data/corpus/megatron_index_file.h"
@@ -137,8 +138,9 @@ std::vector<fs::path> publish(WorkFolder& folder, const FinishedCorpus& corpus,
   }
   try {
     base::sync_folder(prefix.has_parent_path() ? prefix.parent_path() : fs::path("."));
-  } catch (const std::system_error&) {
-    // Not every file system can sync a folder.
+  } catch (const std::system_error& failure) {  // not every file system can sync a folder
+    base::log_warning("{}: a power cut may undo the renaming of its files: {}", prefix.string(),
+                      failure.what());
   }
   folder.remove();
   return written;

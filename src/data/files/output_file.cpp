@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/system/durable_file.h"
 
 namespace trireme::data {
@@ -94,8 +95,8 @@ void OutputFile::rename() {
   const auto folder = path_.has_parent_path() ? path_.parent_path() : std::filesystem::path(".");
   try {
     base::sync_folder(folder);
-  } catch (const std::system_error&) {
-    return;
+  } catch (const std::system_error& failure) {
+    base::log_warning("{}: a power cut may undo its renaming: {}", path_.string(), failure.what());
   }
 }
 

@@ -285,7 +285,7 @@ TEST_F(TokenDataTest, the_vocabulary_check_names_the_place) {
 TEST_F(TokenDataTest, random_damage_is_survived) {
   const base::RngKey key = base::rng_key(11, "data.damage");
   const std::string good = Index().bytes(), llmc = llmc_file(20240520, 1, 5, five_tokens);
-  int opened = 0;
+  int opened = 0, refused = 0;
   for (uint64_t i = 0; i < 20000; ++i) {
     const bool is_index = i % 2 == 0;
     std::string bytes = is_index ? good : llmc;
@@ -313,9 +313,11 @@ TEST_F(TokenDataTest, random_damage_is_survived) {
       }
       ++opened;
     } catch (const base::IoError&) {
+      ++refused;
     }
   }
   EXPECT_GT(opened, 1000);
+  EXPECT_GT(refused, 1000);
 }
 
 // Each change alone, on a file that was opened before it.

@@ -74,9 +74,10 @@ std::vector<int> blocks_at(const config::Config& c, int64_t step) {
     }
     return RunNumerics::blocks_after(state, c);
   } catch (const base::Error&) {
+    return RunNumerics::blocks_after({}, c);  // loading the checkpoint reports the error
   } catch (const base::Json::exception&) {
+    return RunNumerics::blocks_after({}, c);  // the same
   }
-  return RunNumerics::blocks_after({}, c);
 }
 
 std::unique_ptr<FitJob> job_of(const Incarnation& parts, const Leg& leg) {

@@ -43,7 +43,7 @@ bool GemmPlans::is_gelu_grad_right(CudaStream& stream, const Matmul& what,
   try {
     value.emplace(device_, plain);
   } catch (const base::OutOfMemory&) {
-    return true;
+    return true;  // no room for a comparison: the library's product is used
   }
   MatmulOperands separate = operands;
   separate.d = value->data();
@@ -85,7 +85,7 @@ bool GemmPlans::is_a_sum_right(CudaStream& stream, Plan& plan, const Matmul& wha
   try {
     result.emplace(device_, what);
   } catch (const base::OutOfMemory&) {
-    return false;
+    return false;  // no room for a comparison: the kernel computes the sums
   }
   MatmulOperands trial = operands;
   trial.d = result->data();
