@@ -66,8 +66,9 @@ Problems check_spdx(const SourceFile& file);
 // The path patterns for which REUSE.toml names a licence: strings in the path lists of annotations
 // that have a SPDX-License-Identifier.
 std::vector<std::string> reuse_patterns(std::string_view reuse);
-// The file has a line with its licence among its first three, or a pattern covers it. In patterns
-// '*' matches within a folder, "**" also across folders.
+// Does `pattern` match all of `path`? '*' matches within a folder, "**" also across folders.
+bool path_matches(std::string_view pattern, std::string_view path);
+// The file has a line with its licence among its first three, or a pattern covers it.
 Problems check_licensed(const SourceFile& file, const std::vector<std::string>& patterns);
 Problems check_machine_paths(const SourceFile& file);
 Problems check_outside_files(const SourceFile& file);  // names files that a clone does not have
@@ -98,6 +99,14 @@ std::vector<WordRule> parse_words(std::string_view text, Problems& problems);
 // Every identifier, comment, string literal and document passage that a pattern matches, with the
 // replacement.
 Problems check_words(const Files& files, const std::vector<WordRule>& rules);
+
+// Lines "name reason" of outside_names.txt: names that documents write as code and that belong to
+// other programs. Lines that are empty or start with '#' are skipped.
+std::vector<std::string> parse_outside_names(std::string_view text);
+// What a document writes as `code` exists: identifiers as words of a file that is no document,
+// comments of sources apart; paths of the repository and names of source files as files.
+Problems check_document_names(const Files& files, const std::vector<Folder>& folders,
+                              const std::vector<std::string>& outside);
 
 constexpr int max_sentences = 5;        // in a paragraph of a document
 constexpr int max_files_a_folder = 25;  // source files beside each other

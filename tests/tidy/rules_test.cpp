@@ -319,6 +319,50 @@ TEST(TidyRules, handlers_that_drop_their_error_are_found) {
             0U);
 }
 
+TEST(TidyRules, names_in_documents_that_do_not_exist_are_found) {
+  const Files tree = {{"src/base/plan_reader.h", "Plan read_plan(Store& store);  // gone_name\n"},
+                      {"src/base/plan_reader.cpp", "const char* key = \"step_count\";"},
+                      {"scripts/run.sh", "#!/bin/sh\n"},
+                      {"CHANGELOG.md", "`removed_name` is removed"}};
+  const auto problems = [&](const std::string& text) {
+    Files files = tree;
+    files.push_back({"docs/page.md", text});
+    return check_document_names(files, three_floors, {"their_name"}).size();
+  };
+  for (const char* bad :
+       {"`lost_name`", "`lost_name()`", "see `Plan::lost`", "`lost()`", "`LostName`",
+        "`read_plan(lost_name)`", "`gone_name`", "`step_count.lost_key`", "`src/base/lost.h`",
+        "`base/lost.cpp`", "`lost.sh`", "`./scripts/lost.sh`", "`src/base/lost*.h`",
+        "| a | `lost_name` |", "- `Plan`\n  and `lost_name`", "`removed_name`"}) {
+    EXPECT_EQ(problems(std::string("`their_name` ") + bad), 1U) << bad;
+  }
+  for (const char* good : {"`read_plan`",
+                           "`read_plan()`",
+                           "`Plan::key`",
+                           "`step_count`",
+                           "`src/base/plan_reader.h`",
+                           "`base/plan_reader.cpp`",
+                           "`plan_reader.h`",
+                           "`base/`",
+                           "`./scripts/run.sh --fast`",
+                           "`src/base/plan_*.h`",
+                           "`scripts/NAME.sh`",
+                           "`build/release`",
+                           "`checkpoint/bytes`",
+                           "`base_test`",
+                           "lost_name",
+                           "`a plain word`",
+                           "`_fragment`",
+                           "`-DLOST_NAME=1`",
+                           "```sh\nlost_name\n```",
+                           "`trace_steps_3-5.json`"}) {
+    EXPECT_EQ(problems(std::string("`their_name` ") + good), 0U) << good;
+  }
+  EXPECT_EQ(problems("no outside name is used"), 1U);
+  EXPECT_EQ(parse_outside_names("# why\n\na_name  a reason\nb.py\n"),
+            (std::vector<std::string>{"a_name", "b.py"}));
+}
+
 SourceFile page(const std::string& text) { return {"src/board/assets/planted.js", text}; }
 
 TEST(TidyRules, markup_from_text_and_foreign_addresses_in_pages_are_found) {

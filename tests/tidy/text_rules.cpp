@@ -174,25 +174,20 @@ Problems check_spdx(const SourceFile& file) {
   return {fmt::format("{}:1: the first line must be '{}'", file.path, wanted)};
 }
 
-namespace {
-
-// Does `pattern` match all of `path`?
-bool matches(std::string_view pattern, std::string_view path) {
+bool path_matches(std::string_view pattern, std::string_view path) {
   if (pattern.empty()) return path.empty();
   if (pattern.front() != '*') {
     return !path.empty() && path.front() == pattern.front() &&
-           matches(pattern.substr(1), path.substr(1));
+           path_matches(pattern.substr(1), path.substr(1));
   }
   const bool is_deep = pattern.starts_with("**");
   const std::string_view rest = pattern.substr(is_deep ? 2 : 1);
   for (size_t length = 0; length <= path.size(); ++length) {
-    if (matches(rest, path.substr(length))) return true;
+    if (path_matches(rest, path.substr(length))) return true;
     if (length < path.size() && path[length] == '/' && !is_deep) return false;
   }
   return false;
 }
-
-}  // namespace
 
 std::vector<std::string> reuse_patterns(std::string_view reuse) {
   constexpr std::string_view heading = "[[annotations]]";
@@ -225,7 +220,7 @@ Problems check_licensed(const SourceFile& file, const std::vector<std::string>& 
     if (line.find("SPDX-License-Identifier: Apache-2.0") != std::string::npos) return {};
   }
   for (const std::string& pattern : patterns) {
-    if (matches(pattern, file.path)) return {};
+    if (path_matches(pattern, file.path)) return {};
   }
   return {fmt::format(
       "{}: no licence: begin with 'SPDX-License-Identifier: Apache-2.0' in a comment, or name the "

@@ -142,6 +142,13 @@ TEST(Tidy, words_are_those_of_the_field) {
   expect_none(check_words(worded(), rules));
 }
 
+TEST(Tidy, names_in_documents_exist) {
+  Files files = repository();
+  for (SourceFile& file : read_tree(root(), {"contrib"})) files.push_back(std::move(file));
+  const auto outside = parse_outside_names(text_of("tests/tidy/outside_names.txt"));
+  expect_none(check_document_names(files, floors(), outside));
+}
+
 TEST(Tidy, paragraphs_are_short) {
   for (const SourceFile& file : worded()) expect_none(check_paragraphs(file));
 }
