@@ -52,4 +52,5 @@ if [ "$full" -eq 1 ]; then
     done
   done
 fi
+scripts/gpu_record.sh status
 echo "== all tests passed"

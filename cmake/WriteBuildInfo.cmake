@@ -33,6 +33,15 @@ endif()
 if(NOT commit)
   set(commit unknown)
 endif()
+
+# Whether the sources that reach a GPU are those that passed on one.
+find_program(BASH bash)
+set(gpu_suite "GPU suite: not compared, because bash was not found when this program was built")
+if(BASH)
+  execute_process(COMMAND ${BASH} ${SOURCE_DIR}/scripts/gpu_record.sh status
+                  OUTPUT_VARIABLE gpu_suite OUTPUT_STRIP_TRAILING_WHITESPACE)
+  string(REGEX REPLACE "[\"\\\n]" " " gpu_suite "${gpu_suite}")
+endif()
 foreach(flag HAS_GLOO HAS_NCCL)
   if(${flag})
     set(${flag} true)

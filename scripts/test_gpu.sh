@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Configures, builds and tests the CUDA back end on a machine with an NVIDIA GPU. Installs nothing. Tests share the
 # GPU, several processes at a time, since most of them wait for references on the host. Every part is run even if an
-# earlier one failed; the last lines list what passed, and the exit code is 0 only if everything did.
+# earlier one failed; the last lines list what passed, and the exit code is 0 only if everything did. A whole run that
+# passed is recorded in tests/gpu/record.json (scripts/gpu_record.sh).
 set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+. "$root/scripts/gpu_record.sh"
 build=$root/build/gpu
 deps=${TRIREME_DEPS_DIR:-}
 python=python3
@@ -70,7 +72,7 @@ part() {
   local name=$1 begin=$SECONDS rc
   shift
   echo "== $name: $*"
-  "$@"
+  record_part "$name" "$@"
   rc=$?
   report "$name" $rc $((SECONDS - begin))
   return $rc
@@ -95,7 +97,7 @@ run_jobs() {
   echo "== ${#job_names[@]} jobs, $limit at a time"
   while ((next < ${#job_names[@]} || running > 0)); do
     if ((next < ${#job_names[@]} && running < limit)); then
-      bash -c "${job_commands[next]}" >"$results/$next.log" 2>&1 &
+      record_part "${job_names[next]}" bash -c "${job_commands[next]}" >"$results/$next.log" 2>&1 &
       number_of[$!]=$next
       begin_of[$!]=$SECONDS
       ((++next, ++running))
@@ -125,8 +127,8 @@ shards() {
     return
   fi
   for ((shard = 0; shard < $3; ++shard)); do
-    job "$1 $((shard + 1)) of $3" env GTEST_TOTAL_SHARDS="$3" GTEST_SHARD_INDEX=$shard timeout -k 5 "$2" "$4" \
-      --gtest_brief=1 --gtest_filter="$5" --gtest_output="json:$results/${1// /_}-$shard.json"
+    job "$1: $((shard + 1)) of $3" env GTEST_TOTAL_SHARDS="$3" GTEST_SHARD_INDEX=$shard timeout -k 5 "$2" "$4" \
+      --gtest_brief=1 --gtest_filter="$5"
   done
 }
 
@@ -136,14 +138,17 @@ each() {
   tests=$(tests_of "$3" "$4")
   [[ -n $tests ]] || report "$1: no test is called $4" 1 0
   for test in $tests; do
-    job "$1: $test" timeout -k 5 "$2" "$3" --gtest_brief=1 --gtest_filter="$test" \
-      --gtest_output="json:$results/$test.json"
+    job "$1: $test" timeout -k 5 "$2" "$3" --gtest_brief=1 --gtest_filter="$test"
   done
 }
 
 finish() {
   echo "== summary"
   printf '%s\n' "${summary[@]}"
+  if ((tests && !only_ranks && !broken)) && [[ $filter == '*' && -n $gpu_parts ]]; then
+    write_record "$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)" &&
+      echo "recorded in tests/gpu/record.json"
+  fi
   exit $broken
 }
 
@@ -159,6 +164,7 @@ part build cmake --build "$build" -j "$(nproc)" --target trireme kernels_test gp
 
 "$build/trireme" doctor
 export TRIREME_GPU_REQUIRED=1  # a GPU that cannot be used is then a failure, not a reason to skip
+begin_record "$build/record"
 rm -rf "$results"
 mkdir -p "$results"
 cores=$(nproc)
@@ -167,8 +173,7 @@ gpu_tests=$build/tests/gpu_tests
 
 # The longest come first. The tests of the driver's memory have the GPU for themselves.
 each "thread ranks" 200 "$gpu_tests" 'RanksTest.*'
-job collectives timeout -k 5 180 "$build/comm_test" --gtest_brief=1 --gtest_filter='*cuda*' \
-  --gtest_output="json:$results/collectives.json"
+job collectives timeout -k 5 180 "$build/comm_test" --gtest_brief=1 --gtest_filter='*cuda*'
 if ((!only_ranks)); then
   kernel_tests=$([[ $filter == '*' ]] && echo '*cuda*:*Cuda*:*gpu*' || echo "$filter")
   shards kernels 300 "$at_once" "$build/kernels_test" "$kernel_tests"
@@ -176,8 +181,7 @@ if ((!only_ranks)); then
   shards models 300 $((at_once / 2)) "$gpu_tests" "$models"
 fi
 run_jobs "$at_once"
-((only_ranks)) || job memory timeout -k 5 200 "$gpu_tests" --gtest_brief=1 --gtest_filter='MemoryTest.*' \
-  --gtest_output="json:$results/memory.json"
+((only_ranks)) || job memory timeout -k 5 200 "$gpu_tests" --gtest_brief=1 --gtest_filter='MemoryTest.*'
 run_jobs 1
 each nccl 240 "$build/tests/nccl_tests" '*'
 run_jobs $((at_once / 4 > 0 ? at_once / 4 : 1))

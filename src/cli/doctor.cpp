@@ -138,6 +138,7 @@ int run_doctor(const Args& args) {
                     {"disk_free_bytes", error ? 0 : static_cast<int64_t>(disk.available)},
                     {"devices", {{{"name", "cpu"}, {"available", true}}, cuda}},
                     {"cuda", gpu_json(status)},
+                    {"gpu_suite", build_info().gpu_suite},
                     {"ranks",
                      {{{"name", "threads"}, {"available", true}, {"reason", ""}},
                       {{"name", "gloo"}, {"available", gloo.empty()}, {"reason", gloo}},
@@ -159,6 +160,7 @@ int run_doctor(const Args& args) {
              error ? 0.0 : static_cast<double>(disk.available) / 0x1p30);
   fmt::print("device cpu     yes\n");
   print_gpus(status);
+  if (!build_info().gpu_suite.empty()) fmt::print("{}\n", build_info().gpu_suite);
   fmt::print("ranks          threads of one process: yes\n");
   fmt::print("               processes over Gloo (CPUs): {}\n",
              gloo.empty() ? "yes" : "no: " + gloo);

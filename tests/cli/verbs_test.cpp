@@ -287,5 +287,14 @@ TEST(DoctorTest, lists_the_models_that_other_verbs_accept) {
   EXPECT_NE(text.out.find("llama-11m"), std::string::npos);
 }
 
+// The line of scripts/gpu_record.sh, as it was when the program was built.
+TEST(DoctorTest, tells_if_the_sources_differ_from_those_that_passed_on_a_gpu) {
+  const Scratch s;
+  const std::string suite = trireme_json(s, {"doctor"})["gpu_suite"];
+  const Outcome text = trireme(s, {"doctor"});
+  EXPECT_EQ(text.out.find("GPU suite: ") != std::string::npos, !suite.empty()) << text.out;
+  EXPECT_NE(text.out.find(suite), std::string::npos) << text.out;
+}
+
 }  // namespace
 }  // namespace trireme::tests

@@ -17,6 +17,10 @@ struct BuildInfo {
   std::string system;              // "Linux x86_64"
   std::string cuda_architectures;  // "90a"; empty: built without CUDA
   bool has_gloo = false, has_nccl = false;
+  // "GPU suite: last run whole on commit ... changed since: src/kernels; ..." if the sources of
+  // this build that reach a GPU differ from those that passed on one (scripts/gpu_record.sh);
+  // otherwise empty.
+  std::string gpu_suite;
 };
 
 const BuildInfo& build_info();
