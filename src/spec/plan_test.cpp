@@ -225,17 +225,25 @@ TEST(RopeTest, llama_3_keeps_fast_frequencies_and_stretches_slow_ones) {
   RopeSpec stretched = plain;
   stretched.scaling = RopeScaling{8, 1, 4, 8192};
   const auto a = rope_frequencies(plain, 128), b = rope_frequencies(stretched, 128);
+  int fast = 0, between = 0, slow = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     const double wavelength = 2 * std::numbers::pi / a[i];
     if (wavelength < 8192.0 / 4) {
+      ++fast;
       EXPECT_EQ(a[i], b[i]);
     } else if (wavelength > 8192.0) {
+      ++slow;
       EXPECT_DOUBLE_EQ(b[i], a[i] / 8);
     } else {
-      EXPECT_LE(b[i], a[i]);
-      EXPECT_GE(b[i], a[i] / 8);
+      // The mean of both, by where 8192 / wavelength lies between 1 and 4.
+      ++between;
+      const double share = (8192 / wavelength - 1) / 3;
+      EXPECT_NEAR(b[i], a[i] * (share + (1 - share) / 8), a[i] * 1e-6);
     }
   }
+  EXPECT_GT(fast, 0);
+  EXPECT_GT(between, 0);
+  EXPECT_GT(slow, 0);
 }
 
 }  // namespace

@@ -83,6 +83,7 @@ TEST(FailingDiskTest, a_load_from_a_failing_disk_ends_with_its_error) {
     if (at == 0) {
       EXPECT_EQ(load_all(), ckpt::content_of_small(10, small));
       operations = disk.operations();
+      ASSERT_GT(operations, 16);
       continue;
     }
     // Workers open a file when they reach it, so late operations may not happen.

@@ -26,7 +26,9 @@ void expect_equal(const MemoryTable& predicted, const MemoryTable& measured,
   EXPECT_EQ(predicted.stash_gradients, measured.stash_gradients) << what;
   EXPECT_EQ(predicted.stash_recompute, measured.stash_recompute) << what;
   EXPECT_EQ(predicted.stash_stream, measured.stash_stream) << what;
-  EXPECT_EQ(predicted.stash_gaps, measured.stash_gaps) << what;
+  // One stage leaves none; tests/ranks/pipeline_test.cpp measures those of uneven stages.
+  EXPECT_EQ(predicted.stash_gaps, 0) << what;
+  EXPECT_EQ(measured.stash_gaps, 0) << what;
   EXPECT_EQ(predicted.scratch, measured.scratch) << what;
   EXPECT_EQ(predicted.comm, measured.comm) << what;
   EXPECT_EQ(predicted.staging, measured.staging) << what;

@@ -29,6 +29,7 @@ int check_shapes(const std::vector<int>& ranks, const std::vector<int>& microbat
   int count = 0;
   for (const Named& named : catalogue()) {
     const bool may_refuse = named.name.starts_with("dualpipe");
+    const int before = count;
     for (const int p : ranks) {
       for (const int m : microbatches) {
         for (const int v : chunks) {
@@ -42,6 +43,7 @@ int check_shapes(const std::vector<int>& ranks, const std::vector<int>& microbat
         }
       }
     }
+    EXPECT_GT(count, before) << named.name << " refuses every shape";
   }
   return count;
 }

@@ -181,14 +181,41 @@ TEST(PipelineParallelTest, memory_decreases_along_the_pipeline) {
   EXPECT_EQ(plan_from_json(to_json(plan)), plan);
 }
 
-// Frames never overlap while they are in use, and the first byte is used.
-TEST(StashFramesTest, frames_in_use_do_not_overlap) {
+// A frame of a micro-batch: its bytes, and the positions between which it is in use.
+struct HeldFrame {
+  int64_t begin, end;
+  int from, to;
+};
+
+std::vector<HeldFrame> frames_of(const StashLayout& layout, const std::vector<StashStage>& stages,
+                                 const std::vector<schedule::Passage>& passages, Pool pool) {
+  std::vector<HeldFrame> held;
+  for (const schedule::Passage& p : passages) {
+    size_t stage = 0;
+    while (stages[stage].number != p.stage) ++stage;
+    const int64_t at = layout.frames[stage][static_cast<size_t>(p.microbatch)].at[index_of(pool)];
+    const int64_t bytes = layout.stages[stage].frame_bytes[index_of(pool)];
+    const int input_end = layout.stages[stage].input_until_w ? p.w : p.b;
+    const int from = pool == Pool::inputs      ? p.begin
+                     : pool == Pool::gradients ? p.gradient
+                     : pool == Pool::b_to_w    ? p.b
+                                               : p.f;
+    const int to = pool == Pool::inputs ? input_end : pool == Pool::f_to_b ? p.b : p.w;
+    if (bytes > 0) held.push_back({at, at + bytes, from, to});
+  }
+  return held;
+}
+
+// Frames never overlap while they are in use. Sizes, peaks and gaps of pools are those of a walk
+// through the program that adds up what is in use at each position.
+TEST(StashFramesTest, frames_in_use_do_not_overlap_and_gaps_are_what_they_leave) {
   const ModelSpec model = model_of(false);
   struct Case {
     const char* schedule;
     int chunks;
     std::vector<int> cut;
   };
+  int64_t all_gaps = 0;
   for (const Case& c : {Case{"1f1b", 0, {0, 1}}, Case{"interleaved", 2, {0, 1, 4, 5}},
                         Case{"zb-v", 0, {0, 4, 5, 6}}, Case{"dualpipe-v", 0, {0, 1, 2, 7}}}) {
     const Plan plan = plan_of(model, 6,
@@ -197,31 +224,43 @@ TEST(StashFramesTest, frames_in_use_do_not_overlap) {
                                .chunks = c.chunks,
                                .first_layers = c.cut});
     for (int rank = 0; rank < 2; ++rank) {
+      const std::string what = fmt::format("{}, rank {}", c.schedule, rank);
       const std::vector<StashStage> stages = stash_stages(model, plan, rank, {});
       const StashLayout layout = stash_layout_of_rank(plan, rank, stages);
-      EXPECT_GE(layout.gap_bytes(), 0);
-      struct Held {
-        int64_t begin, end;
-        int from, to;
-      };
-      std::vector<Held> held;  // of pool f_to_w
-      for (const schedule::Passage& p : schedule::passages(plan.schedule, rank)) {
-        size_t stage = 0;
-        while (stages[stage].number != p.stage) ++stage;
-        const auto pool = static_cast<size_t>(Pool::f_to_w);
-        const int64_t at = layout.frames[stage][static_cast<size_t>(p.microbatch)].at[pool];
-        held.push_back({at, at + layout.stages[stage].frame_bytes[pool], p.f, p.w});
-      }
-      for (size_t i = 0; i < held.size(); ++i) {
-        EXPECT_LE(held[i].end, layout.of(Pool::f_to_w).bytes);
-        for (size_t j = 0; j < i; ++j) {
-          const bool in_time = held[i].from <= held[j].to && held[j].from <= held[i].to;
-          const bool in_space = held[i].begin < held[j].end && held[j].begin < held[i].end;
-          EXPECT_FALSE(in_time && in_space) << c.schedule << ", rank " << rank;
+      const auto passages = schedule::passages(plan.schedule, rank);
+      const auto positions =
+          static_cast<int>(plan.schedule.program[static_cast<size_t>(rank)].size());
+      int64_t gaps = 0;
+      for (const Pool pool :
+           {Pool::inputs, Pool::f_to_b, Pool::f_to_w, Pool::b_to_w, Pool::gradients}) {
+        if (pool == Pool::b_to_w && layout.is_merged) continue;
+        const std::vector<HeldFrame> held = frames_of(layout, stages, passages, pool);
+        int64_t highest = 0, peak = 0;
+        for (size_t i = 0; i < held.size(); ++i) {
+          highest = std::max(highest, held[i].end);
+          for (size_t j = 0; j < i; ++j) {
+            const bool in_time = held[i].from <= held[j].to && held[j].from <= held[i].to;
+            const bool in_space = held[i].begin < held[j].end && held[j].begin < held[i].end;
+            EXPECT_FALSE(in_time && in_space) << what;
+          }
         }
+        for (int position = 0; position < positions; ++position) {
+          int64_t live = 0;
+          for (const HeldFrame& h : held) {
+            if (h.from <= position && position <= h.to) live += h.end - h.begin;
+          }
+          peak = std::max(peak, live);
+        }
+        EXPECT_EQ(layout.of(pool).bytes, highest) << what << ", " << name_of(pool);
+        EXPECT_EQ(layout.of(pool).peak, peak) << what << ", " << name_of(pool);
+        gaps += highest - peak;
       }
+      EXPECT_EQ(layout.gap_bytes(), gaps) << what;
+      EXPECT_EQ(plan.predicted.memory[static_cast<size_t>(rank)].stash_gaps, gaps) << what;
+      all_gaps += gaps;
     }
   }
+  EXPECT_GT(all_gaps, 0);  // the cases have some
 }
 
 TEST(PipelineParallelTest, illegal_layouts_are_refused_with_legal_values) {
