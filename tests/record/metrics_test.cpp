@@ -48,6 +48,25 @@ TEST(StepMetrics, every_step_has_a_line_and_logged_steps_have_more) {
   EXPECT_EQ(steps.size(), 23U);
 }
 
+// Lines wait for a tenth of a second: those of slow steps are due when the next step ends, which
+// may be one that is logged.
+TEST(StepMetrics, slow_steps_have_one_line_too) {
+  const Scratch scratch;
+  write_record_run(scratch);
+  ASSERT_EQ(
+      trireme(scratch, {"train", "stops.toml", "--training.steps=4", "--metrics.log_freq=2",
+                        "--training.local_batch_size=512", "--training.global_batch_size=4096"})
+          .exit_code,
+      exit_done);
+  const std::vector<base::Json> lines = train_lines(scratch);
+  ASSERT_EQ(lines.size(), 4U);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i].at("step"), i + 1);
+    EXPECT_EQ(lines[i].contains("throughput(tps)"), i == 0 || i % 2 == 1) << i + 1;
+    EXPECT_TRUE(lines[i].contains("grad_norm")) << i + 1;
+  }
+}
+
 TEST(StepMetrics, ranks_write_the_norms_of_one_rank_and_its_losses_to_the_last_digits) {
   std::string first;
   std::vector<double> first_losses;

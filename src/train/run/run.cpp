@@ -166,7 +166,7 @@ std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& repo
     queue_step(batches, step);
     parts_.run_log.waited_for_data(data_seconds + batches.waited_seconds() - data_seconds_);
     data_seconds_ = data_seconds + batches.waited_seconds();
-    record_steps();
+    take_signals();
     if (step == position_.first_step) check_first_batch(batches.first_content_hash(), step);
     summary_.steps = step;
     summary_.attempt_steps = step - position_.first_step + 1;
@@ -197,7 +197,7 @@ std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& repo
   return last + 1;
 }
 
-void Run::record_steps(bool waits) {
+void Run::take_signals(bool waits) {
   // A host that is far ahead of the device waits for it before signals are dropped.
   constexpr int64_t max_ahead = engine::SignalRing::slots - 8;
   const bool is_far_ahead = engine_steps_ - taken_signals_ >= max_ahead;
@@ -210,6 +210,10 @@ void Run::record_steps(bool waits) {
     if (output_) output_->add_step(step, signals, tokens);
     parts_.run_log.add_step(step, signals);
   }
+}
+
+void Run::record_steps(bool waits) {
+  take_signals(waits);
   if (output_) output_->write_steps(waits);
 }
 
@@ -365,12 +369,13 @@ void Run::act(int64_t step, const StepActions& actions, StepReporter& reporter,
               const TrainBatches& batches) {
   summary_.was_stopped = actions.is_stopped;
   if (actions.waits()) clock_.wait(parts_.engine->compute());
-  record_steps();
+  take_signals();
   if (step == position_.first_step) {
     summary_.startup_seconds = obs::steady_seconds() - parts_.start_seconds;
     log(fmt::format("start-up  first step finished after {:.2f} s", summary_.startup_seconds));
   }
   if (actions.logs) reporter.log_step(step, data_seconds_, batches);
+  if (output_) output_->write_steps(false);
   if (parts_.rank.is_first() && hooks_.progress) {
     hooks_.progress(step, fmt::format("loss {:.4f}", summary_.loss.value_or(0)));
   }

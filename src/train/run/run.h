@@ -80,7 +80,10 @@ class Run {
   double learning_rate(int64_t step) const;
   int64_t predicted_sent_bytes() const;  // in the steps of this attempt in the current leg
   void queue_step(TrainBatches&, int64_t step);
-  // Records the steps that have ended. Waits for none, unless `waits` is true.
+  // Takes the signals of the steps that have ended. Waits for none, unless `waits` is true. Their
+  // lines are not written: that of the current step may still be extended when it is logged.
+  void take_signals(bool waits = false);
+  // The same, and writes the lines.
   void record_steps(bool waits = false);
   void finish_trace();
   StepRequests exchanged_requests(const StepAgenda&, int64_t step);
