@@ -178,10 +178,13 @@ int count_bytes(comm::Communicator& world, device::Device& device, const Options
     for (int step = 0; step < steps; ++step) rig.engine.step(rig.source, 1e-3);
     rig.engine.compute().synchronize();
     world.barrier();
+    const int64_t sent_after = tcp_bytes_sent();
+    // A rank that leaves closes its connections; this host then loses their counters.
+    world.barrier();
     const int64_t predicted =
         steps * total(spec::predict_traffic(rig.model, rig.engine.plan(), rig.mesh.coord()));
     fmt::print("rank {} predicted {} counted {} sent {}\n", world.rank(), predicted,
-               total(rig.engine.traffic()) - counted, sent < 0 ? -1 : tcp_bytes_sent() - sent);
+               total(rig.engine.traffic()) - counted, sent < 0 ? -1 : sent_after - sent);
   });
   return 0;
 }
