@@ -92,7 +92,7 @@ TEST(Limits, pipes_in_the_place_of_files_are_refused) {
         Words{"train", "tiny_run.toml", "--job.dump_folder=other", "--resume", "auto"},
         Words{"generate", "w", "--prompt", "x"}, Words{"generate", "i", "--prompt", "x"},
         Words{"ckpt", "reshard", "run", "--into", "new", "--plan", "pipe"}}) {
-    const Outcome outcome = trireme(s, args, {.deadline_seconds = 20});
+    const Outcome outcome = trireme(s, args, {.deadline_seconds = 120});
     EXPECT_GT(outcome.exit_code, 0) << args[1];
     const bool is_named = outcome.err.find("pipe") != std::string::npos ||
                           outcome.err.find("model.safetensors") != std::string::npos;

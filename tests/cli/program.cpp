@@ -186,6 +186,25 @@ std::vector<std::string> trireme_command(const std::vector<std::string>& args) {
   return command;
 }
 
+bool wait_until(const std::function<bool()>& holds) {
+  constexpr double max_seconds = 60;
+  const double end = now_seconds() + max_seconds;
+  while (!holds()) {
+    if (now_seconds() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
+}
+
+bool handles(pid_t process, int signal) {
+  std::ifstream status(fmt::format("/proc/{}/status", process));
+  for (std::string word; status >> word;) {
+    if (word != "SigCgt:" || !(status >> word)) continue;
+    return (std::stoull(word, nullptr, 16) >> (signal - 1) & 1) != 0;
+  }
+  return false;
+}
+
 Outcome trireme(const Scratch& scratch, const std::vector<std::string>& args,
                 const RunOptions& options) {
   return Running(scratch.path(), trireme_command(args), options).wait();

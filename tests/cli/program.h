@@ -48,8 +48,8 @@ class Scratch {
 };
 
 struct RunOptions {
-  int64_t max_file_bytes = 0;  // limit of the size of files, to simulate a full disk; 0: none
-  double deadline_seconds = 60;
+  int64_t max_file_bytes = 0;     // limit of the size of files, to simulate a full disk; 0: none
+  double deadline_seconds = 300;  // generous: on a loaded machine a second becomes ten
 };
 
 // The program while it runs. The destructor kills it if it still runs.
@@ -82,6 +82,11 @@ class Running {
   double end_seconds_;
   Outcome outcome_;
 };
+
+// Waits until holds() returns true; returns false if it does not within a minute.
+[[nodiscard]] bool wait_until(const std::function<bool()>& holds);
+// Returns whether the process has installed a handler for the signal.
+bool handles(pid_t process, int signal);
 
 // Runs `trireme ARGS...` in the folder.
 Outcome trireme(const Scratch& scratch, const std::vector<std::string>& args,

@@ -170,7 +170,7 @@ class LauncherTable : public testing::Test {
       const Words rest = words_of(filled(command, port));
       words.insert(words.end(), rest.begin(), rest.end());
       jobs.push_back(
-          std::make_unique<Running>(scratch.path(), words, RunOptions{.deadline_seconds = 120}));
+          std::make_unique<Running>(scratch.path(), words, RunOptions{.deadline_seconds = 300}));
     }
     for (const auto& job : jobs) {
       const Outcome outcome = job->wait();

@@ -24,6 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
+constexpr double max_end_seconds = 180;  // for a job to end; generous for loaded machines
+
 void sleep_seconds(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
@@ -481,7 +483,7 @@ void Job::stop(Stop stop, std::mt19937& random) {
 }
 
 Outcome Job::wait() {
-  const auto end = after(60);
+  const auto end = after(max_end_seconds);
   auto next_look = Clock::now();
   auto next_request = after(15);
   bool is_over = false;
@@ -499,7 +501,7 @@ Outcome Job::wait() {
   while (!running_->wait_for(looks)) sleep_seconds(0.02);  // also after the log is closed
   if (!is_over) {
     ADD_FAILURE() << name_of(options_.launcher) << (has_ended() ? " ended" : " runs on") << ", and "
-                  << ranks().size() << " ranks run on a minute later; log:\n"
+                  << ranks().size() << " ranks run on " << max_end_seconds << " s later; log:\n"
                   << log();
     signal_launcher(SIGKILL);
     signal_ranks(SIGKILL);

@@ -123,7 +123,7 @@ class Job {
   bool has_ended() { return running_->has_ended(); }
 
   void stop(Stop stop, std::mt19937& random);
-  // Waits until the launcher and all ranks have ended. Fails, and ends them, after a minute.
+  // Waits until the launcher and all ranks have ended. Fails, and ends them, after three minutes.
   Outcome wait();
 
  private:
