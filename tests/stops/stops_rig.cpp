@@ -321,7 +321,6 @@ bool is_request(Stop stop) {
 }
 
 std::vector<int> codes_of_saved(LauncherKind launcher, Stop stop) {
-  const bool reaches_ranks_only = stop == Stop::user_signal || stop == Stop::hang_up;
   switch (launcher) {
     case LauncherKind::train:
     case LauncherKind::launch:
@@ -330,8 +329,7 @@ std::vector<int> codes_of_saved(LauncherKind launcher, Stop stop) {
       return {1};
     case LauncherKind::openmpi:
       return stop == Stop::user_signal ? std::vector{exit_stopped} : std::vector{1, exit_stopped};
-    case LauncherKind::mpich:  // always 0 if mpirun itself was signalled
-      return reaches_ranks_only ? std::vector{exit_stopped} : std::vector{0, exit_stopped};
+    case LauncherKind::mpich:
     case LauncherKind::srun:
       return {exit_stopped};
   }
