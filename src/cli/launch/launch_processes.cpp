@@ -81,16 +81,6 @@ int64_t descriptors_for(const comm::RankInfo& info) {
   return streams * info.local_world + (runs_store ? connections * info.world : 0) + temporary;
 }
 
-struct Pipe {
-  base::Descriptor read, write;
-};
-Pipe make_pipe() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw failure("pipe", errno);
-  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  return {base::Descriptor(ends[0]), base::Descriptor(ends[1])};
-}
-
 }  // namespace
 
 std::string signal_name(int number) {
@@ -104,7 +94,9 @@ std::string Ending::text() const {
 }
 
 RankProcesses::RankProcesses(OnLine on_line)
-    : on_line_(std::move(on_line)), signals_(open_signals()) {}
+    : on_line_(std::move(on_line)), signals_(open_signals()), life_line_(make_pipe()) {
+  ::fcntl(life_line_.read.value(), F_SETFD, 0);  // inherited
+}
 
 RankProcesses::~RankProcesses() {
   signal(SIGKILL);
@@ -116,9 +108,16 @@ RankProcesses::~RankProcesses() {
   }
 }
 
+RankProcesses::Pipe RankProcesses::make_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw failure("pipe", errno);
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  return {base::Descriptor(ends[0]), base::Descriptor(ends[1])};
+}
+
 const std::atomic<bool>* RankProcesses::stop() { return &stop_came; }
 
-void RankProcesses::start(const comm::RankInfo& info, std::vector<std::string> command) {
+void RankProcesses::start(comm::RankInfo info, std::vector<std::string> command) {
   // Checked before the first rank starts: a rank that could not be started would be noticed only at
   // the deadline.
   if (processes_.empty()) {
@@ -126,6 +125,7 @@ void RankProcesses::start(const comm::RankInfo& info, std::vector<std::string> c
                        fmt::format("launching {} rank{} of {}", info.local_world,
                                    info.local_world == 1 ? "" : "s", info.world));
   }
+  info.life_line = life_line_.read.value();
   Pipe out = make_pipe(), err = make_pipe();
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;

@@ -45,9 +45,9 @@ class RankProcesses {
   RankProcesses& operator=(const RankProcesses&) = delete;
 
   // Starts a rank as the leader of a new process group, so that it does not receive a terminal's
-  // Ctrl-C twice. Throws IoError; throws ConfigError before the first rank if the limit of
-  // descriptors is too low for all of them.
-  void start(const comm::RankInfo& info, std::vector<std::string> command);
+  // Ctrl-C twice. The rank inherits info.life_line, which this call sets. Throws IoError; throws
+  // ConfigError before the first rank if the limit of descriptors is too low for all of them.
+  void start(comm::RankInfo info, std::vector<std::string> command);
 
   // True once a signal has requested this process to stop.
   static const std::atomic<bool>* stop();
@@ -70,6 +70,9 @@ class RankProcesses {
   void drain();
 
  private:
+  struct Pipe {
+    base::Descriptor read, write;
+  };
   struct Stream {
     base::Descriptor pipe;
     bool is_error;
@@ -85,11 +88,15 @@ class RankProcesses {
     int stopped_by = 0;
   };
 
+  static Pipe make_pipe();
   void read(Process& process, Stream& stream);
   void reap();
 
   OnLine on_line_;
   base::Descriptor signals_;
+  // The kernel closes the writing end when this process ends in any way, at any time: ranks inherit
+  // the reading end alone.
+  Pipe life_line_;
   std::list<Process> processes_;
   int departures_ = 0;
 };

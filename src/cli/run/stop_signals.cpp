@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run/stop_signals.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <ctime>
+#include <string>
 
 #include "base/log.h"
 
@@ -45,6 +50,21 @@ void handle(int number, void (*handler)(int)) {
   ::sigaction(number, &action, nullptr);
 }
 
+// Returns the descriptor if it is a pipe, which children of this process do not inherit; otherwise
+// -1: a program between launcher and rank may have closed it.
+int own_pipe(int descriptor) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0 || !S_ISFIFO(status.st_mode)) return -1;
+  ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+  return descriptor;
+}
+
+// Returns whether all writing ends of the pipe are closed; false for -1.
+bool is_pipe_closed(int reading_end) {
+  pollfd polled{reading_end, POLLIN, 0};
+  return ::poll(&polled, 1, 0) > 0 && (polled.revents & POLLHUP) != 0;
+}
+
 }  // namespace
 
 void ignore_broken_pipes() { std::signal(SIGPIPE, SIG_IGN); }
@@ -73,17 +93,24 @@ StopSignals::~StopSignals() {
 const std::atomic<bool>* StopSignals::stop() const { return &stop_requested; }
 std::atomic<bool>* StopSignals::save() const { return &save_requested; }
 
-void StopSignals::watch_parent() {
+void StopSignals::watch_launcher(int inherited) {
+  const int life_line = own_pipe(inherited);
+  const auto request_stop = [](const std::string& launcher) {
+    if (stop_requested.exchange(true)) return;
+    base::log_warning("the launcher{} has ended: this rank stops", launcher);
+  };
+  if (is_pipe_closed(life_line)) {
+    request_stop("");
+    return;
+  }
   // PR_SET_PDEATHSIG would fire at the end of the thread that started this process, which may be
   // long before the launcher's.
-  watch_ = std::thread([this, parent = ::getppid()] {
+  watch_ = std::thread([this, request_stop, life_line, parent = ::getppid()] {
     std::unique_lock lock(mutex_);
     while (
         !changed_.wait_for(lock, std::chrono::milliseconds(250), [this] { return is_ending_; })) {
-      if (::getppid() == parent) continue;
-      if (!stop_requested.exchange(true)) {
-        base::log_warning("the launcher (process {}) has ended: this rank stops", parent);
-      }
+      if (::getppid() == parent && !is_pipe_closed(life_line)) continue;
+      request_stop(fmt::format(" (process {})", parent));
       return;
     }
   });

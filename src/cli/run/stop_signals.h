@@ -31,8 +31,10 @@ class StopSignals {
   const std::atomic<bool>* stop() const;
   std::atomic<bool>* save() const;
 
-  // From now on, the end of the parent process is a request to stop.
-  void watch_parent();
+  // From now on, the end of the parent process is a request to stop. `life_line`: the reading end
+  // of a pipe whose only writing end the launcher holds; -1: none. It also shows that the launcher
+  // ended before this call, when another process was the parent already.
+  void watch_launcher(int life_line);
 
  private:
   std::mutex mutex_;  // guards is_ending_

@@ -142,7 +142,7 @@ int run_train(const Args& args) {
   std::optional<config::ConfigText> given;
   if (reads_once(args) && info.world == 1) given = config_text_of(args);
   StopSignals signals;  // before the start-up, so that a request during it is kept
-  if (info.has_launcher) signals.watch_parent();
+  if (info.has_launcher) signals.watch_launcher(info.life_line);
   info.stop = signals.stop();
   return run_rank(info, args.wants_json(),
                   [&](const comm::RankInfo& rank) { return run_as(rank, args, signals, given); });

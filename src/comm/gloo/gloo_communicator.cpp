@@ -5,7 +5,6 @@
 #include <gloo/allreduce.h>
 #include <gloo/common/error.h>
 #include <gloo/math.h>
-#include <gloo/rendezvous/context.h>
 #include <gloo/transport/unbound_buffer.h>
 
 #include <algorithm>
@@ -16,7 +15,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "comm/gloo/gloo_store.h"
+#include "comm/gloo/gloo_mesh.h"
 
 namespace trireme::comm {
 namespace {
@@ -102,12 +101,7 @@ GlooCommunicator::GlooCommunicator(ProcessWorld& world,
       receives_(static_cast<size_t>(size())) {
   if (size() == 1) return;
   guarded([&] {
-    const auto context = std::make_shared<gloo::rendezvous::Context>(rank(), size());
-    // Gloo waits five times as long for a connection.
-    context->setTimeout(milliseconds(this->options().deadline_s / 5));
-    GlooStore store(world_, group_.key, this->options().deadline_s);
-    connect_full_mesh(*context, store, device_);
-    context_ = context;
+    context_ = std::make_shared<GlooMesh>(world_, group_, device_, this->options().deadline_s);
   });
   wake_.emplace(world_, [this] {
     // A wait that times out closes all connections of the context, and so wakes every waiter at the
@@ -284,7 +278,7 @@ bool GlooCommunicator::do_all_reduce(Stream& stream, Tensor inout, Reduce reduce
 }
 
 std::unique_ptr<Communicator> GlooCommunicator::do_split(int color, int key, Options options) {
-  const SyncPoint point = {"split", splits_++, this->options().deadline_s};
+  const SyncPoint point = {"split", splits_++, this->options().deadline_s, true};
   ProcessGroup subgroup = split_group(world_, group_, point, color, key).subgroup;
   return std::make_unique<GlooCommunicator>(world_, device_, std::move(subgroup),
                                             std::move(options));

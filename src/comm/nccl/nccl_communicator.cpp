@@ -251,7 +251,7 @@ std::vector<std::string> NcclCommunicator::do_gather_texts(const std::string& te
 }
 
 std::unique_ptr<Communicator> NcclCommunicator::do_split(int color, int key, Options options) {
-  const SyncPoint point = {"split", splits_++, this->options().deadline_s};
+  const SyncPoint point = {"split", splits_++, this->options().deadline_s, true};
   GroupSplit split = split_group(world_, group_, point, color, key);
   std::shared_ptr<NcclHandle> handle;
   // All ranks of the parent take part, also those that form a subgroup of one.
@@ -259,11 +259,14 @@ std::unique_ptr<Communicator> NcclCommunicator::do_split(int color, int key, Opt
     const bool is_alone = split.subgroup.size() == 1;
     handle = std::make_shared<NcclHandle>(world_, options.name, options.deadline_s);
     watch_->add(handle);
-    handle_->run("ncclCommSplit", [&](ncclComm_t& comm) {
-      ncclConfig_t config = config_of();
-      return ncclCommSplit(comm, is_alone ? NCCL_SPLIT_NOCOLOR : split.color_index,
-                           split.subgroup.rank, handle->place(), &config);
-    });
+    handle_->run(
+        "ncclCommSplit",
+        [&](ncclComm_t& comm) {
+          ncclConfig_t config = config_of();
+          return ncclCommSplit(comm, is_alone ? NCCL_SPLIT_NOCOLOR : split.color_index,
+                               split.subgroup.rank, handle->place(), &config);
+        },
+        NcclHandle::Waits::connecting);
     if (is_alone) {
       watch_->remove(*handle);
       handle.reset();

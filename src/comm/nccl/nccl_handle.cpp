@@ -45,7 +45,7 @@ std::string NcclHandle::text_of(const char* what, ncclResult_t result) const {
                      last == nullptr || last[0] == '\0' ? "" : ": ", last == nullptr ? "" : last);
 }
 
-void NcclHandle::run(const char* what, const Issue& issue) {
+void NcclHandle::run(const char* what, const Issue& issue, Waits waits) {
   if (const std::string why = world_.verdict(); !why.empty()) throw base::CommAborted(why);
   const auto begin = Clock::now();
   ncclResult_t result = ncclSuccess;
@@ -60,6 +60,7 @@ void NcclHandle::run(const char* what, const Issue& issue) {
     if (seconds_since(begin) >= deadline_s_) {
       world_.fail(ProcessWorld::Failure::deadline, fmt::format("in {}", what), deadline_s_);
     }
+    if (waits == Waits::connecting) world_.throw_if_ended();
     pause(begin);
     const std::scoped_lock lock(mutex_);
     throw_if_aborted();
@@ -73,11 +74,14 @@ void NcclHandle::run(const char* what, const Issue& issue) {
 }
 
 void NcclHandle::connect(const ncclUniqueId& id, int rank, int ranks, ncclConfig_t& config) {
-  run("ncclCommInitRankConfig", [&](ncclComm_t& comm) {
-    const ncclResult_t result = ncclCommInitRankConfig(&arriving_, ranks, id, rank, &config);
-    comm = arriving_;  // set at once, and written again when all ranks are connected
-    return result;
-  });
+  run(
+      "ncclCommInitRankConfig",
+      [&](ncclComm_t& comm) {
+        const ncclResult_t result = ncclCommInitRankConfig(&arriving_, ranks, id, rank, &config);
+        comm = arriving_;  // set at once, and written again when all ranks are connected
+        return result;
+      },
+      Waits::connecting);
 }
 
 void NcclHandle::adopt() {
@@ -85,7 +89,7 @@ void NcclHandle::adopt() {
   const auto begin = Clock::now();
   const std::atomic_ref<ncclComm_t> arriving(arriving_);
   while (arriving.load() == nullptr) {
-    if (const std::string why = world_.verdict(); !why.empty()) throw base::CommAborted(why);
+    world_.throw_if_ended();
     if (seconds_since(begin) >= deadline_s_) {
       world_.fail(ProcessWorld::Failure::deadline, "in ncclCommSplit", deadline_s_);
     }
@@ -96,11 +100,14 @@ void NcclHandle::adopt() {
     throw_if_aborted();
     comm_ = arriving_;
   }
-  run("ncclCommSplit", [](ncclComm_t& comm) {
-    ncclResult_t state = ncclSuccess;
-    const ncclResult_t asked = ncclCommGetAsyncError(comm, &state);
-    return asked == ncclSuccess ? state : asked;
-  });
+  run(
+      "ncclCommSplit",
+      [](ncclComm_t& comm) {
+        ncclResult_t state = ncclSuccess;
+        const ncclResult_t asked = ncclCommGetAsyncError(comm, &state);
+        return asked == ncclSuccess ? state : asked;
+      },
+      Waits::connecting);
 }
 
 std::string NcclHandle::async_error() {

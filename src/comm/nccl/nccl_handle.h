@@ -7,6 +7,7 @@
 #include <nccl.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -25,13 +26,15 @@ class NcclHandle {
 
   double deadline_s() const { return deadline_s_; }
 
-  // Connects the ranks that have the same id. Throws as run() does.
+  // Connects the ranks that have the same id. Throws as run() with Waits::connecting.
   void connect(const ncclUniqueId& id, int rank, int ranks, ncclConfig_t& config);
   // Makes one call, or one group of calls, of the library and waits until it has enqueued the work:
   // kernels are then in their streams. Throws CommAborted when the run is aborted, by
-  // ProcessWorld::fail() when the library fails or the deadline passes.
+  // ProcessWorld::fail() when the library fails or the deadline passes, and while ranks are being
+  // connected by ProcessWorld::throw_if_ended().
   using Issue = std::function<ncclResult_t(ncclComm_t& comm)>;
-  void run(const char* what, const Issue& issue);
+  enum class Waits : uint8_t { enqueueing, connecting };
+  void run(const char* what, const Issue& issue, Waits waits = Waits::enqueueing);
   // A split writes its result here, inside run() of the parent; adopt() then takes ownership.
   ncclComm_t* place() { return &arriving_; }
   void adopt();

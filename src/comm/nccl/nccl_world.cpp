@@ -47,7 +47,7 @@ void separate_shared_gpus(ProcessWorld& world, const device::CudaDevice& device,
                           double deadline_s) {
   const std::string host = host_id();
   const std::vector<std::string> all =
-      gather_texts(world, world_group(world, "world"), {"gpu", 0, deadline_s},
+      gather_texts(world, world_group(world, "world"), {"gpu", 0, deadline_s, true},
                    fmt::format("{} {}", gpu_id(device), host));
   const auto own = static_cast<size_t>(world.info().rank);
   const auto place = std::count(all.begin(), all.begin() + world.info().rank, all[own]);

@@ -28,7 +28,8 @@ double seconds_until(SocketClock::time_point end) {
 }
 
 // Returns a connected socket, or -1 and the reason in `why`.
-int try_connect(const addrinfo& to, SocketClock::time_point end, std::string& why) {
+int try_connect(const addrinfo& to, SocketClock::time_point end, const std::atomic<bool>* stop,
+                std::string& why) {
   base::Descriptor socket(
       ::socket(to.ai_family, to.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, to.ai_protocol));
   if (socket.value() < 0) {
@@ -40,7 +41,7 @@ int try_connect(const addrinfo& to, SocketClock::time_point end, std::string& wh
       why = error_text(errno);
       return -1;
     }
-    if (!is_socket_ready(socket.value(), POLLOUT, std::min(end, socket_time_after(5)))) {
+    if (!is_socket_ready(socket.value(), POLLOUT, std::min(end, socket_time_after(5)), stop)) {
       why = "no reply";
       return -1;
     }
@@ -127,12 +128,18 @@ SocketClock::time_point socket_time_after(double seconds) {
 
 std::string error_text(int number) { return std::generic_category().message(number); }
 
-bool is_socket_ready(int socket, short events, SocketClock::time_point end) {
+bool is_socket_ready(int socket, short events, SocketClock::time_point end,
+                     const std::atomic<bool>* stop) {
+  // A signal may arrive on another thread, so it does not end poll() here.
+  const double slice_ms = stop == nullptr ? 1e6 : 100;
   while (true) {
+    if (stop != nullptr && stop->load()) {
+      throw base::Stopped("stopped while waiting for the store");
+    }
     const double left = seconds_until(end);
     if (left <= 0) return false;
     pollfd polled{socket, events, 0};
-    const int wait_ms = static_cast<int>(std::min(left * 1000 + 1, 1e6));
+    const int wait_ms = static_cast<int>(std::min(left * 1000 + 1, slice_ms));
     const int count = ::poll(&polled, 1, wait_ms);
     if (count > 0) return true;
     if (count < 0 && errno != EINTR) return true;  // the next call on the socket reports the error
@@ -158,7 +165,7 @@ int connect_to(const StoreAddress& address, const StoreOptions& options,
     }
     const Addresses found = resolve(address.host, address.port, 0, why);
     for (const addrinfo* to = found.get(); to != nullptr; to = to->ai_next) {
-      const int socket = try_connect(*to, end, why);
+      const int socket = try_connect(*to, end, options.stop, why);
       if (socket < 0) continue;
       refused = handshake(socket);
       if (refused.empty()) return socket;

@@ -2,6 +2,7 @@
 // Sockets of the store, for IPv4 and IPv6: connecting with a deadline, listening, waiting.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <string>
 #include <vector>
@@ -17,8 +18,10 @@ SocketClock::time_point socket_time_after(double seconds);
 // Returns the system's message for an errno.
 std::string error_text(int number);
 
-// Returns whether one of the poll `events` occurred before `end`.
-bool is_socket_ready(int socket, short events, SocketClock::time_point end);
+// Returns whether one of the poll `events` occurred before `end`. Throws Stopped soon after `stop`
+// is set.
+bool is_socket_ready(int socket, short events, SocketClock::time_point end,
+                     const std::atomic<bool>* stop = nullptr);
 
 // Returns a connected, non-blocking socket, owned by the caller, for which `handshake` returned an
 // empty text (otherwise the reason of its failure). Retries until the deadline, then throws

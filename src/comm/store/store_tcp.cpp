@@ -18,18 +18,18 @@ namespace trireme::comm {
 namespace {
 
 // Sends the handshake and an empty request. Returns why the server refused it; empty if it did not.
-std::string refused_handshake(int socket, const std::string& token) {
+std::string refused_handshake(int socket, const StoreOptions& options) {
   // A store replies at once; another program may never reply.
   constexpr double handshake_seconds = 10;
   const SocketClock::time_point end = socket_time_after(handshake_seconds);
-  const std::string out = store_handshake(token) + encode({StoreCode::read, {}});
+  const std::string out = store_handshake(options.token) + encode({StoreCode::read, {}});
   // Both are short and fit into an empty socket buffer.
   if (::send(socket, out.data(), out.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(out.size())) {
     return "it closed the connection at once: " + error_text(errno);
   }
   std::string in;
   while (true) {
-    if (!is_socket_ready(socket, POLLIN, end)) return "it does not reply";
+    if (!is_socket_ready(socket, POLLIN, end, options.stop)) return "it does not reply";
     std::array<char, 4096> part;
     const ssize_t count = ::recv(socket, part.data(), part.size(), 0);
     if (count == 0) return "it closed the connection: it is not a store of this version";
@@ -64,14 +64,13 @@ double process_start() {
 TcpStore::TcpStore(StoreAddress address, StoreOptions options)
     : address_(std::move(address)),
       options_(std::move(options)),
-      socket_((process_start(), connect_to(address_, options_,
-                                           [this](int socket) {
-                                             return refused_handshake(socket, options_.token);
-                                           }))),
+      socket_((process_start(),
+               connect_to(address_, options_,
+                          [this](int socket) { return refused_handshake(socket, options_); }))),
       local_address_(address_of(socket_.value())) {}
 
-std::vector<std::string> TcpStore::ask(StoreMessage request, size_t answers,
-                                       double expected_wait_s) {
+std::vector<std::string> TcpStore::ask(StoreMessage request, size_t answers, double expected_wait_s,
+                                       const std::atomic<bool>* stop) {
   const std::scoped_lock lock(mutex_);
   const auto gone = [&](std::string_view why) {
     is_broken_ = true;
@@ -108,7 +107,12 @@ std::vector<std::string> TcpStore::ask(StoreMessage request, size_t answers,
       }
       return std::move(answer->fields);
     }
-    if (!is_socket_ready(socket_.value(), POLLIN, end)) throw gone("no reply");
+    try {
+      if (!is_socket_ready(socket_.value(), POLLIN, end, stop)) throw gone("no reply");
+    } catch (const base::Stopped&) {
+      is_broken_ = true;  // the reply may still come
+      throw;
+    }
     std::array<char, 16384> part;
     const ssize_t count = ::recv(socket_.value(), part.data(), part.size(), 0);
     if (count == 0) throw gone("connection closed");
@@ -152,7 +156,8 @@ std::unique_ptr<Store> TcpStore::another() const {
 }
 
 void TcpStore::join(const std::string& name) {
-  ask({StoreCode::join, {name, process_text(), fmt::format("{:.3f}", process_start())}}, 0);
+  ask({StoreCode::join, {name, process_text(), fmt::format("{:.3f}", process_start())}}, 0, 0,
+      options_.stop);
 }
 void TcpStore::leave() { ask({StoreCode::leave, {}}, 0); }
 

@@ -30,8 +30,9 @@ class TcpStore final : public Store {
 
  private:
   // Returns the fields of the reply, of which there must be `answers`. `expected_wait_s` is how
-  // long the server may wait by intention.
-  std::vector<std::string> ask(StoreMessage request, size_t answers, double expected_wait_s = 0);
+  // long the server may wait by intention. Throws Stopped when `stop` is set.
+  std::vector<std::string> ask(StoreMessage request, size_t answers, double expected_wait_s = 0,
+                               const std::atomic<bool>* stop = nullptr);
 
   const StoreAddress address_;
   const StoreOptions options_;

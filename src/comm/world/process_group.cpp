@@ -60,7 +60,7 @@ void store_barrier(ProcessWorld& world, const ProcessGroup& group, const SyncPoi
   const std::string open = key_of(group, point, -1);
   const int64_t come = world.store().add(count, 1);
   if (come == (point.number + 1) * group.size()) world.store().set(open, "");
-  world.wait_for({&open, 1}, point.deadline_s);
+  world.wait_for({&open, 1}, point.deadline_s, point.ends_on_stop);
 }
 
 std::vector<std::string> gather_texts(ProcessWorld& world, const ProcessGroup& group,
@@ -82,6 +82,7 @@ std::vector<std::string> gather_texts(ProcessWorld& world, const ProcessGroup& g
   const auto begin = Clock::now();
   auto pause = std::chrono::microseconds(200);
   while (!missing.empty()) {
+    if (point.ends_on_stop) world.throw_if_ended();
     if (const std::string why = world.verdict(); !why.empty()) throw base::CommAborted(why);
     if (seconds_since(begin) >= point.deadline_s) {
       world.fail(ProcessWorld::Failure::deadline, "waiting for the store", point.deadline_s);

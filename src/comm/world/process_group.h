@@ -26,6 +26,7 @@ struct SyncPoint {
   std::string what;  // "barrier"
   int64_t number = 0;
   double deadline_s = 0;
+  bool ends_on_stop = false;  // a rendezvous of the start: ProcessWorld::throw_if_ended()
 };
 
 // Each of these waits for all ranks and throws CommAborted when the run is aborted or the deadline

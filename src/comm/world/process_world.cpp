@@ -178,15 +178,23 @@ void ProcessWorld::write_flight() noexcept {
   }
 }
 
-void ProcessWorld::wait_for(std::span<const std::string> keys, double deadline_s) {
+void ProcessWorld::throw_if_ended() {
+  // First: a stop that all ranks receive is not the failure of the first that ends.
+  if (is_stop_requested()) {
+    abort(fmt::format("rank {} was requested to stop while it waited for other ranks", info_.rank));
+    throw base::Stopped("stopped while waiting for other ranks");
+  }
+  if (const std::string why = verdict(); !why.empty()) throw base::CommAborted(why);
+}
+
+void ProcessWorld::wait_for(std::span<const std::string> keys, double deadline_s,
+                            bool ends_on_stop) {
   const auto begin = Clock::now();
   constexpr double report_seconds = 10;
   double next_report = report_seconds;
   while (true) {
+    if (ends_on_stop) throw_if_ended();
     if (const std::string why = verdict(); !why.empty()) throw base::CommAborted(why);
-    if (info_.stop != nullptr && info_.stop->load()) {
-      throw base::Stopped("stopped while waiting for other ranks");
-    }
     const double waited = seconds_since(begin);
     if (waited >= deadline_s) fail(Failure::deadline, "waiting for the store", deadline_s);
     if (store_->wait(keys, std::min(deadline_s - waited, 0.1))) return;

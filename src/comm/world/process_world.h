@@ -52,9 +52,15 @@ class ProcessWorld {
   // Aborts the run on every rank. Any thread, any time. Only the first reason is kept.
   void abort(const std::string& reason) noexcept;
 
+  // Whether info.stop is set.
+  bool is_stop_requested() const { return info_.stop != nullptr && info_.stop->load(); }
+  // For waits of the start, before there is anything to save. Throws Stopped if info.stop is set,
+  // after it has aborted the run, and CommAborted if the run is aborted.
+  void throw_if_ended();
+
   // Waits until all keys are in the store. Throws CommAborted when the run is aborted, and by
-  // fail() when the deadline passes or a rank ends; Stopped when info.stop is set.
-  void wait_for(std::span<const std::string> keys, double deadline_s);
+  // fail() when the deadline passes or a rank ends; with `ends_on_stop` as throw_if_ended().
+  void wait_for(std::span<const std::string> keys, double deadline_s, bool ends_on_stop = true);
 
   enum class Failure : uint8_t { deadline, connection };
   // Called when a back end's call has failed: agrees with the other ranks on a verdict, aborts the

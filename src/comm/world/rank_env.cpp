@@ -328,6 +328,7 @@ RankInfo detect_rank(const Environment& environment) {
   info.has_launcher =
       info.source != RankSource::none &&
       (info.source != RankSource::torchrun || reader.text("TORCHELASTIC_RUN_ID").has_value());
+  if (info.is_watched) info.life_line = reader.integer("TRIREME_LIFE_LINE").value_or(-1);
   info.debug = debug_from(environment);
   info.cpu_threads = threads_from(environment, info.warnings);
   if (const auto deadline = reader.text("TRIREME_DEADLINE")) {
@@ -364,6 +365,7 @@ Environment environment_for(const RankInfo& info) {
   if (info.deadline_s > 0) out["TRIREME_DEADLINE"] = fmt::format("{}", info.deadline_s);
   if (!info.flight_folder.empty()) out["TRIREME_FLIGHT"] = info.flight_folder;
   if (!info.token.empty()) out["TRIREME_TOKEN"] = info.token;
+  if (info.life_line >= 0) out["TRIREME_LIFE_LINE"] = std::to_string(info.life_line);
   return out;
 }
 

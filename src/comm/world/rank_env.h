@@ -39,6 +39,7 @@ struct RankInfo {
   bool hosts_store = false;       // this process runs the StoreServer, on the port of `store`
   bool is_watched = false;        // `trireme launch` watches how ranks end and reports the culprit
   bool has_launcher = false;      // the parent process is a launcher; the job ends with it
+  int life_line = -1;             // a pipe that is closed when `trireme launch` ends; -1: none
   double deadline_s = 0;          // given to the launcher; 0: none
   bool debug = false;             // debug_from() of the environment
   int cpu_threads = 0;            // threads_from() of the environment
