@@ -4,16 +4,23 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
+#include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <memory>
+#include <random>
 #include <set>
 #include <thread>
 
 #include "comm/gloo.h"
+#include "comm/store/store.h"
 #include "comm/store/store_server.h"
 #include "comm/store/store_wire.h"
+#include "comm/world/job_token.h"
 #include "tests/cli/program.h"
 #include "tests/cli/trace/trace_reader.h"
 
@@ -152,6 +159,7 @@ TEST_F(LaunchTrain, a_configuration_that_no_rank_can_run_starts_none) {
       {{"-n", "2", "--comm.backend=threads"}, "threads are ranks of one process"},
       {{"-n", "2", "--nonsense"}, "--nonsense"},
       {{"-n", "2", "--comm.deadline_s=0"}, "comm.deadline_s = 0"},
+      {{"-n", "2", "--trace-steps", "3-5"}, "--trace-steps 3-5: must be first:last"},
   };
   for (const auto& [words, message] : all) {
     const Outcome outcome =
@@ -326,7 +334,7 @@ TEST_F(LaunchTrain, a_second_job_on_the_same_port_is_harmless) {
   EXPECT_EQ(listening.exit_code, 1);
   EXPECT_NE(listening.err.find("cannot listen"), std::string::npos) << listening.err;
   EXPECT_EQ(joining.exit_code, 1);
-  EXPECT_NE(joining.err.find("'1' is already process "), std::string::npos) << joining.err;
+  EXPECT_NE(joining.err.find("belongs to another job"), std::string::npos) << joining.err;
   first->signal(SIGTERM);
   EXPECT_EQ(first->wait().exit_code, 75);
   EXPECT_EQ(second->wait().exit_code, 75);
@@ -336,7 +344,7 @@ TEST_F(LaunchTrain, waiting_for_other_ranks_ends_at_the_first_signal) {
   for (const int rank : {0, 1}) {
     const auto alone = start_rank(scratch_, rank, free_port(), {});
     // Signal handlers are installed first; the rest is waiting.
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    ASSERT_TRUE(wait_until([&] { return handles(alone->process(), SIGTERM); }));
     alone->signal(SIGTERM);
     const Outcome outcome = alone->wait();
     EXPECT_EQ(outcome.exit_code, 75) << outcome.err;
@@ -346,9 +354,125 @@ TEST_F(LaunchTrain, waiting_for_other_ranks_ends_at_the_first_signal) {
                    trireme_command(joined({"launch", "-n", "1", "--nnodes", "2", "--node-rank", "1",
                                            "--rdzv", fmt::format("127.0.0.1:{}", free_port())},
                                           eight_samples)));
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  ASSERT_TRUE(wait_until([&] { return handles(launcher.process(), SIGTERM); }));
   launcher.signal(SIGTERM);
   EXPECT_EQ(launcher.wait().exit_code, 75);
+}
+
+// Returns whether a process with a rank of this folder runs.
+bool has_ranks(const Scratch& scratch, int ranks) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (train_process_of(scratch, rank) > 0) return true;
+  }
+  return false;
+}
+
+// At any moment of the start: before the ranks have read who their launcher is, while they wait for
+// its store, for each other, and for their connections.
+TEST_F(LaunchTrain, ranks_end_with_a_launcher_that_is_killed_while_it_starts) {
+  constexpr int ranks = 4;
+  std::mt19937 random(std::random_device{}());
+  const int rounds = std::getenv("TRIREME_FULL") == nullptr ? 4 : 25;
+  for (int round = 0; round < rounds; ++round) {
+    Running launcher(scratch_.path(),
+                     trireme_command(joined({"launch", "-n", std::to_string(ranks)},
+                                            joined(eight_samples, {"--overwrite"}))));
+    ASSERT_TRUE(wait_until([&] { return has_ranks(scratch_, ranks) || launcher.has_ended(); }));
+    const auto pause = std::chrono::milliseconds(random() % 250);
+    std::this_thread::sleep_for(pause);
+    launcher.signal(SIGKILL);
+    EXPECT_TRUE(wait_until([&] { return !has_ranks(scratch_, ranks); }))
+        << "round " << round << ": killed after " << pause.count() << " ms";
+    launcher.wait();
+  }
+}
+
+// ---- several nodes
+
+class LaunchNodes : public LaunchTrain {
+ protected:
+  std::unique_ptr<Running> start_node(int node, const Words& more) {
+    const Words nodes = {"launch",
+                         "-n",
+                         "1",
+                         "--nnodes",
+                         "2",
+                         "--node-rank",
+                         std::to_string(node),
+                         "--rdzv",
+                         fmt::format("127.0.0.1:{}", port_),
+                         "--restarts",
+                         "2"};
+    return std::make_unique<Running>(scratch_.path(),
+                                     trireme_command(joined(joined(nodes, eight_samples), more)));
+  }
+
+  const int port_ = comm::StoreServer({.host = "127.0.0.1"}).port();
+};
+
+// A bad call is not started again by any node, whether a rank or a launcher finds it.
+TEST_F(LaunchNodes, a_bad_call_of_one_node_ends_both_with_its_cause) {
+  const std::vector<std::pair<Words, std::string>> all = {
+      {{"--optimizer.lr=0.5"}, "optimizer.lr: 0.01 there, 0.5 here"},
+      {{"--training.steps=x"}, "training.steps"}};
+  for (const auto& [wrong, cause] : all) {
+    for (const int bad : {1, 0}) {
+      if (bad == 0 && cause.find(" there, ") != std::string::npos) continue;
+      const auto zero = start_node(0, bad == 0 ? wrong : Words{});
+      const auto one = start_node(1, bad == 1 ? wrong : Words{});
+      for (Running* node : {zero.get(), one.get()}) {
+        const Outcome outcome = node->wait();
+        EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+        EXPECT_NE(outcome.err.find(cause), std::string::npos) << outcome.err;
+        EXPECT_EQ(outcome.err.find("restart 1"), std::string::npos) << outcome.err;
+      }
+    }
+  }
+}
+
+TEST_F(LaunchNodes, a_killed_rank_of_one_node_restarts_both) {
+  const Words words = joined(saved_often, {"--training.steps=60", "--checkpoint.interval=20"});
+  const auto zero = start_node(0, words), one = start_node(1, words);
+  ASSERT_TRUE(zero->wait_for([&] { return has_checkpoint(scratch_); })) << zero->err();
+  const pid_t process = train_process_of(scratch_, 1);
+  ASSERT_GT(process, 0);
+  ASSERT_EQ(::kill(process, SIGKILL), 0);
+  for (Running* node : {zero.get(), one.get()}) {
+    const Outcome outcome = node->wait();
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_NE(outcome.err.find("restart 1 of 2"), std::string::npos) << outcome.err;
+  }
+}
+
+// ---- the token of a job whose launcher hands none on
+
+TEST_F(LaunchTrain, ranks_started_by_hand_have_a_random_token_in_the_runs_folder) {
+  const int port = free_port();
+  const comm::StoreAddress address{.host = "127.0.0.1", .port = port};
+  std::filesystem::create_directory(scratch_.at("run"));
+  scratch_.write("run/store.token", "of an earlier attempt\n");
+  auto zero = start_rank(scratch_, 0, port, {});
+  const auto token = [&] { return comm::read_job_token(scratch_.at("run"), ""); };
+  ASSERT_TRUE(wait_until([&] { return token().has_value(); }));
+  struct stat status {};
+  ASSERT_EQ(::stat(scratch_.at("run/store.token").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600U);
+  // The token of the empty text, with which every stranger could begin.
+  EXPECT_TRUE(wait_until([&] {
+    try {
+      (void)comm::open_store(address, {.retries = false, .token = ""});
+    } catch (const comm::StoreUnreachable& error) {
+      return error.is_refused();
+    }
+    ADD_FAILURE() << "the store accepts the empty token";
+    return true;
+  }));
+  EXPECT_NO_THROW((void)comm::open_store(address, {.deadline_s = 60, .token = *token()}));
+  auto one = start_rank(scratch_, 1, port, {});
+  const Outcome first = zero->wait(), second = one->wait();
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_FALSE(scratch_.has("run/store.token"));
 }
 
 TEST_F(LaunchTrain, torchruns_environment_is_enough) {

@@ -5,27 +5,29 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <system_error>
-#include <tuple>
-#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/system/descriptor.h"
 #include "base/text/json.h"
+#include "cli/launch/launch_nodes.h"
 #include "cli/launch/launch_record.h"
 #include "cli/launch/launch_watch.h"
 #include "cli/run/stop_signals.h"
 #include "cli/run/train_call.h"
 #include "cli/shell/config_options.h"
 #include "cli/shell/environment.h"
-#include "cli/shell/exit_codes.h"
+#include "cli/shell/report.h"
 #include "cli/verbs.h"
+#include "comm/store/store_socket.h"
+#include "comm/world/job_token.h"
 #include "comm/world/rank_env.h"
-#include "comm/world/rendezvous.h"
 #include "obs/clock.h"
 #include "train/setup/ranks.h"
 
@@ -51,6 +53,7 @@ config::Config checked_config(const Args& args, const config::ConfigText& given,
                       .node = options.node,
                       .source = comm::RankSource::trireme};
   (void)train::choose_backend(config, info);
+  check_run_options(args, config);
   if (options.node == 0) check_run_folder(args, config);
   return config;
 }
@@ -111,26 +114,47 @@ std::vector<std::string> train_words(const Args& args, const std::string& config
   return words;
 }
 
-// Returns TRIREME_TOKEN if it is set, or 128 random bits on one node. Launchers of several nodes
-// must compute the same token without communication: from the arguments and Slurm variables that
-// they have in common.
-std::string job_token(const LaunchOptions& options) {
+// Returns what the launchers of all nodes know the job by without communication: arguments and
+// Slurm variables that they have in common.
+std::string public_name_of(const LaunchOptions& options) {
   const comm::Environment environment = process_environment();
   const auto text = [&](const char* name) {
     const auto found = environment.find(name);
     return found == environment.end() ? std::string() : found->second;
   };
-  if (!text("TRIREME_TOKEN").empty()) return text("TRIREME_TOKEN");
-  if (options.nodes > 1) {
-    if (options.node == 0) base::log_info("{}", comm::guessable_token_note);
-    return fmt::format("{}/{}/{}/{}", options.rendezvous, options.nodes, text("SLURM_JOB_ID"),
-                       text("SLURM_RESTART_COUNT"));
-  }
-  return comm::random_token();
+  return fmt::format("{}/{}/{}/{}", options.rendezvous, options.nodes, text("SLURM_JOB_ID"),
+                     text("SLURM_RESTART_COUNT"));
 }
 
-// Also reads the configuration into `launched`, which must outlive the ranks.
-LaunchOptions options_from(const Args& args, LaunchConfig& launched) {
+// Sets the token of the job, or where it is found: TRIREME_TOKEN; 128 random bits on one node;
+// those in the run's folder, which the returned file of node 0 holds. Throws ConfigError if other
+// hosts could reach the store and there is neither TRIREME_TOKEN nor a folder.
+std::unique_ptr<comm::JobTokenFile> settle_token(LaunchOptions& options,
+                                                 const std::string& run_folder) {
+  const comm::Environment environment = process_environment();
+  const auto given = environment.find("TRIREME_TOKEN");
+  const bool is_given = given != environment.end() && !given->second.empty();
+  if (is_given || options.nodes == 1) {
+    options.token = is_given ? given->second : comm::random_token();
+    return nullptr;
+  }
+  options.token = options.public_name;
+  const comm::StoreAddress address = comm::parse_store_address(options.rendezvous);
+  if (address.is_folder || !comm::listens_beyond_loopback(address.host, true)) return nullptr;
+  if (run_folder.empty()) {
+    throw base::ConfigError(comm::no_token_message(fmt::format("node {}", options.node)));
+  }
+  if (options.node != 0) {
+    options.token_folder = run_folder;
+    return nullptr;
+  }
+  auto file = std::make_unique<comm::JobTokenFile>(run_folder, options.public_name);
+  options.token = file->token();
+  return file;
+}
+
+// Returns the options of the job, without the command of its ranks.
+LaunchOptions job_options(const Args& args) {
   LaunchOptions options{.ranks_here = at_least_one(args, "-n"),
                         .nodes = at_least_one(args, "--nnodes"),
                         .node = args.small_integer("--node-rank"),
@@ -157,6 +181,12 @@ LaunchOptions options_from(const Args& args, LaunchConfig& launched) {
     throw base::ConfigError(
         fmt::format("--deadline {:g}: must be above 0 seconds", options.deadline_s));
   }
+  options.public_name = public_name_of(options);
+  return options;
+}
+
+// Reads the configuration into `launched`, which must outlive the ranks, and sets their command.
+void add_command(const Args& args, LaunchConfig& launched, LaunchOptions& options) {
   read_config(args, launched);
   const std::vector<std::string> words = train_words(args, launched.path);
   fs::path folder;
@@ -176,7 +206,6 @@ LaunchOptions options_from(const Args& args, LaunchConfig& launched) {
   options.flight_folder =
       fs::absolute(args.has("--flight") ? fs::path(args.text("--flight")) : folder / "flight")
           .string();
-  return options;
 }
 
 base::Json result_json(const LaunchResult& result, const LaunchOptions& options) {
@@ -196,49 +225,71 @@ base::Json result_json(const LaunchResult& result, const LaunchOptions& options)
   return out;
 }
 
+// Sets the token by which a launcher whose call is wrong reaches the others. Node 0 serves a store
+// that holds nothing but the reason, so it needs no secret.
+void find_token_after_failure(const Args& args, LaunchOptions& options) {
+  const std::string folder = args.has("--program") ? "" : run_folder_of(args);
+  options.token = options.public_name;
+  if (options.node != 0 && !folder.empty()) (void)settle_token(options, folder);
+}
+
 // Changes the options so that the next attempt resumes from the newest checkpoint.
-void prepare_restart(LaunchOptions& options, const std::string& token, int64_t restart) {
+void prepare_restart(LaunchOptions& options) {
   const auto selects_start = [](const std::string& word) {
     return word == "--overwrite" || word == "--take-over" || word.starts_with("--resume=");
   };
   std::erase_if(options.command, selects_start);
   options.command.emplace_back("--resume=auto");
-  options.token = fmt::format("{}/{}", token, restart);
+  ++options.restart;
+}
+
+// Starts the job, again after failures of ranks as often as `restarts` allows.
+LaunchResult run_attempts(LaunchOptions& options, const LaunchConfig& launched, int64_t restarts) {
+  while (true) {
+    options.may_restart = options.restart < restarts;
+    const double started = obs::wall_seconds();
+    LaunchResult result = run_launch(options);
+    if (launched.loaded && options.node == 0) {
+      record_failure(*launched.loaded,
+                     {.result = result, .started = started, .restarts = result.restarts});
+    }
+    if (!result.restarts) return result;
+    prepare_restart(options);
+    base::log_info("restart {} of {}: from the newest checkpoint", options.restart, restarts);
+  }
+}
+
+int run_job(const Args& args, LaunchOptions& options) {
+  LaunchConfig launched;
+  add_command(args, launched, options);
+  const int64_t restarts = args.integer("--restarts");
+  if (restarts < 0) throw base::ConfigError(fmt::format("--restarts {}: at least 0", restarts));
+  const std::unique_ptr<comm::JobTokenFile> token_file =
+      settle_token(options, launched.loaded ? launched.loaded->job.dump_folder : "");
+  const LaunchResult result = run_attempts(options, launched, restarts);
+  if (args.wants_json()) {
+    base::Json out = result_json(result, options);
+    if (restarts > 0) out["restarts"] = options.restart;
+    fmt::print("{}\n", out.dump(-1, ' ', false, base::Json::error_handler_t::replace));
+  }
+  return result.exit_code();
 }
 
 int run_launch_verb(const Args& args) {
   ignore_broken_pipes();
-  LaunchConfig launched;
-  LaunchOptions options = options_from(args, launched);
-  const int64_t restarts = args.integer("--restarts");
-  if (restarts < 0) throw base::ConfigError(fmt::format("--restarts {}: at least 0", restarts));
-  const std::string token = job_token(options);
-  options.token = token;
-  const auto run_job = [&](bool may_restart) {
-    const double started = obs::wall_seconds();
-    LaunchResult result = run_launch(options);
-    const bool is_restarted =
-        may_restart && result.exit_code() == exit_failed && result.stopped_by == 0;
-    if (launched.loaded && options.node == 0) {
-      record_failure(*launched.loaded,
-                     {.result = result, .started = started, .restarts = is_restarted});
-    }
-    return std::pair(std::move(result), is_restarted);
-  };
-  auto [result, is_restarted] = run_job(restarts > 0);
-  int64_t restart = 0;
-  while (is_restarted) {
-    ++restart;
-    base::log_info("restart {} of {}: from the newest checkpoint", restart, restarts);
-    prepare_restart(options, token, restart);
-    std::tie(result, is_restarted) = run_job(restart < restarts);
+  LaunchOptions options = job_options(args);
+  try {
+    return run_job(args, options);
+  } catch (const std::exception& error) {
+    const bool was_stopped = dynamic_cast<const base::Stopped*>(&error) != nullptr;
+    if (options.nodes == 1 || was_stopped) throw;
+    // First: telling the others may take some time.
+    const int code = report_error(error, args.wants_json());
+    std::fflush(stdout);
+    if (options.token.empty()) find_token_after_failure(args, options);
+    tell_other_nodes(options, error);
+    return code;
   }
-  if (args.wants_json()) {
-    base::Json out = result_json(result, options);
-    if (restarts > 0) out["restarts"] = restart;
-    fmt::print("{}\n", out.dump(-1, ' ', false, base::Json::error_handler_t::replace));
-  }
-  return result.exit_code();
 }
 
 }  // namespace

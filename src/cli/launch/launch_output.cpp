@@ -50,6 +50,18 @@ void LaunchOutput::release(const std::string& verdict) {
   held_.clear();
 }
 
+std::string LaunchOutput::last_error(int rank) const {
+  constexpr std::string_view mark = "error: ";
+  const auto found = last_lines_.find(rank);
+  if (found == last_lines_.end()) return "";
+  for (auto line = found->second.rbegin(); line != found->second.rend(); ++line) {
+    if (const size_t at = line->find(mark); at != std::string::npos) {
+      return line->substr(at + mark.size());
+    }
+  }
+  return "";
+}
+
 void LaunchOutput::show_last_lines(int rank) {
   if (last_lines_[rank].empty()) return;
   print_line(stderr, fmt::format("the last lines of rank {}:", rank));

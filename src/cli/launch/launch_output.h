@@ -24,6 +24,8 @@ class LaunchOutput {
   void hold() { is_holding_ = true; }
   // Shows the held lines, without those that repeat `verdict`.
   void release(const std::string& verdict);
+  // Returns the last error that the rank wrote to stderr; empty if there is none.
+  std::string last_error(int rank) const;
   // Shows the last lines that the rank wrote to stderr.
   void show_last_lines(int rank);
   const std::string& kept() const { return kept_; }

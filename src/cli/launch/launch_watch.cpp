@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "cli/launch/launch_nodes.h"
 #include "cli/launch/launch_output.h"
 #include "cli/run/stop_signals.h"
 #include "cli/shell/exit_codes.h"
@@ -39,8 +40,6 @@ constexpr double min_stop_seconds = 60;
 // After a request to stop, when a rank ended without saving: the others cannot save without it.
 constexpr double broken_stop_seconds = 5;
 constexpr double look_seconds = 0.1;
-
-std::string node_key(int node) { return fmt::format("node/{}/done", node); }
 
 // ": a.bin: byte 0 of 100 cannot be read any more", " at step 9, last op gemm 2 x 3 x 4".
 std::string cause_text(const obs::Event& event) {
@@ -79,48 +78,33 @@ class Watch {
     if (!verdict_.empty() && std::filesystem::exists(options_.flight_folder)) {
       base::log_info("flight records of the ranks: {}", options_.flight_folder);
     }
-    finish_nodes();
-    return {.verdict = verdict_,
-            .failed_at = failed_wall_,
-            .concluded_at = concluded_wall_,
-            .ended_at = obs::wall_seconds(),
-            .stopped_by = stopped_by_,
-            .ranks = processes_.states(),
-            .out = output_.kept()};
+    LaunchResult result{.verdict = verdict_,
+                        .failed_at = failed_wall_,
+                        .concluded_at = concluded_wall_,
+                        .ended_at = obs::wall_seconds(),
+                        .stopped_by = stopped_by_,
+                        .ranks = processes_.states(),
+                        .out = output_.kept()};
+    finish(result);
+    return result;
   }
 
  private:
   void start() {
-    comm::StoreAddress address{.host = "127.0.0.1"};
-    if (options_.nodes > 1) address = comm::parse_store_address(options_.rendezvous);
-    if (!address.is_folder && options_.node == 0) {
-      server_ = std::make_unique<comm::StoreServer>(
-          comm::StoreServer::Options{.host = address.host,
-                                     .serves_other_hosts = options_.nodes > 1,
-                                     .port = address.port,
-                                     .token = options_.token});
-      address.port = server_->port();
-    }
-    store_ = comm::open_store(address, {.deadline_s = options_.deadline_s,
-                                        .reply_timeout_s = std::max(30.0, options_.deadline_s),
-                                        .token = options_.token,
-                                        .stop = RankProcesses::stop(),
-                                        .on_waiting = [this, &address](double waited_s) {
-                                          base::log_info(
-                                              "waiting for node 0 at {} ({:.0f} s of {:.0f} s)",
-                                              address.text(), waited_s, options_.deadline_s);
-                                        }});
-    store_->join(fmt::format("node{}", options_.node));
+    LaunchStore opened = open_launch_store(options_, options_.deadline_s, RankProcesses::stop());
+    server_ = std::move(opened.server);
+    store_ = std::move(opened.store);
+    store_->join(node_name(options_.node));
     for (int local = 0; local < options_.ranks_here; ++local) {
       comm::RankInfo info{.rank = options_.node * options_.ranks_here + local,
                           .world = world_,
                           .local_rank = local,
                           .local_world = options_.ranks_here,
                           .node = options_.node};
-      info.store = address.text();
+      info.store = opened.address;
       info.deadline_s = options_.deadline_s;
       info.flight_folder = options_.flight_folder;
-      info.token = options_.token;
+      info.token = opened.token;
       processes_.start(info, options_.command);
     }
   }
@@ -260,7 +244,7 @@ class Watch {
     if (options_.nodes == 1) return "";
     std::vector<std::string> keys;
     for (int node = 0; node < options_.nodes; ++node) {
-      keys.push_back(comm::Store::gone_key(fmt::format("node{}", node)));
+      keys.push_back(comm::Store::gone_key(node_name(node)));
     }
     const auto gone = store_->read(keys);
     for (size_t node = 0; node < gone.size(); ++node) {
@@ -298,6 +282,7 @@ class Watch {
   // Determines which rank failed first, publishes the verdict and announces it.
   void conclude() {
     std::string text;
+    for (const int number : processes_.wait(0)) forward(number);  // reads the last lines
     try {
       const comm::Verdict verdict = comm::verdict_of(
           all_reports(), {.silent_limit_s = std::min(1.5, options_.deadline_s * 0.75)});
@@ -307,6 +292,10 @@ class Watch {
         if (is_culprit && !state.ending && state.stopped_by != 0) {
           text += fmt::format("; it is stopped by {}", signal_name(state.stopped_by));
         }
+        // Other hosts do not show the lines of this rank.
+        const std::string error =
+            is_culprit && options_.nodes > 1 ? output_.last_error(state.rank) : "";
+        if (!error.empty()) text += fmt::format("; its error: {}", error);
       }
       text = comm::verdict_text(store_->set_once(comm::verdict_key, text));
     } catch (const base::CommAborted& error) {
@@ -333,24 +322,27 @@ class Watch {
     std::fflush(stderr);
   }
 
-  // Keeps the store until every node has finished.
-  void finish_nodes() {
+  // Agrees with the other nodes on the outcome of the job. Keeps the store until they know it.
+  void finish(LaunchResult& result) {
+    NodeOutcome outcome{.exit_code = result.exit_code(),
+                        .may_restart = options_.may_restart && stopped_by_ == 0};
     try {
-      if (verdict_.empty() && options_.nodes > 1) {
-        store_->set(node_key(options_.node), "1");
-        std::vector<std::string> keys;
-        for (int node = 0; node < options_.nodes; ++node) keys.push_back(node_key(node));
-        if (server_ != nullptr && !store_->wait(keys, options_.deadline_s)) {
-          base::log_warning("not all nodes have ended {:g} s after this one", options_.deadline_s);
-        }
-      } else if (options_.nodes > 1 && server_ != nullptr) {
-        // The other launchers poll several times a second.
-        const auto begin = Clock::now();
-        while (seconds_since(begin) < 0.5) processes_.wait(0.1);
+      if (options_.nodes > 1) {
+        // After a verdict every launcher ends its ranks within about a second.
+        constexpr double failed_wait_s = 10;
+        outcome =
+            agree_on_outcome(*store_,
+                             {.node = options_.node,
+                              .nodes = options_.nodes,
+                              .max_wait_s = verdict_.empty() ? options_.deadline_s : failed_wait_s,
+                              .stop = stopped_by_ == 0 ? RankProcesses::stop() : nullptr},
+                             outcome);
+        result.job_exit_code = outcome.exit_code;
       }
       store_->leave();
     } catch (const base::CommAborted& ignored) {  // node 0 has ended, and with it the store
     }
+    result.restarts = outcome.exit_code == exit_failed && outcome.may_restart;
   }
 
   const LaunchOptions& options_;
@@ -381,7 +373,12 @@ bool LaunchResult::is_good() const {
          });
 }
 
+std::string LaunchOptions::token_of_attempt(const std::string& job_token) const {
+  return restart == 0 ? job_token : fmt::format("{}/{}", job_token, restart);
+}
+
 int LaunchResult::exit_code() const {
+  if (job_exit_code) return *job_exit_code;
   if (is_good()) return exit_done;
   const auto any = [this](int code) {
     return std::any_of(ranks.begin(), ranks.end(), [code](const RankProcesses::State& state) {

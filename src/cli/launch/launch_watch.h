@@ -3,6 +3,8 @@
 // rank dies or stalls it ends all processes and reports one verdict.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +20,16 @@ struct LaunchOptions {
   std::vector<std::string> command;  // program and arguments of every rank
   std::string flight_folder;
   std::string run_folder;  // whose record may tell why a rank ended; empty: unknown
-  std::string token;       // identifies job and attempt; the same on all nodes
-  bool shows_all = false;  // stdout of all ranks, not only of rank 0
-  bool keeps_out = false;  // rank 0's stdout is kept for the result, not printed
+  std::string token;         // of the job; the same on all nodes
+  std::string public_name;   // of the job: the token of a job without secrets
+  std::string token_folder;  // if not empty, the token is in the file of node 0 there
+  int64_t restart = 0;       // the number of attempts before this one
+  bool may_restart = false;  // another attempt may follow
+  bool shows_all = false;    // stdout of all ranks, not only of rank 0
+  bool keeps_out = false;    // rank 0's stdout is kept for the result, not printed
+
+  // Returns the token by which ranks and launchers of this attempt know each other.
+  std::string token_of_attempt(const std::string& job_token) const;
 };
 
 struct LaunchResult {
@@ -31,9 +40,13 @@ struct LaunchResult {
   int stopped_by = 0;  // the signal that requested this launcher to stop; 0: none
   std::vector<RankProcesses::State> ranks;  // of this node
   std::string out;                          // rank 0's stdout, with keeps_out
+  // With several nodes: the exit code of the job, on which the launchers have agreed.
+  std::optional<int> job_exit_code;
+  bool restarts = false;  // the job is to be started again, on all nodes
 
   bool is_good() const;
-  // Returns the exit code of the launcher, from those of its ranks (docs/stopping.md).
+  // Returns the exit code of the job, or without one that of this node, from those of its ranks
+  // (docs/stopping.md).
   int exit_code() const;
 };
 

@@ -38,7 +38,8 @@ bool has_shared_store(const comm::RankInfo& info) {
 
 class RankErrors {
  public:
-  RankErrors(const comm::RankInfo& info, bool wants_json) : info_(info), wants_json_(wants_json) {}
+  RankErrors(const comm::RankInfo& info, const RankErrorOptions& options)
+      : info_(info), options_(options), wants_json_(options.wants_json) {}
 
   // Reports an error after this rank has joined the run.
   void report_joined(comm::ProcessWorld& world, const std::exception& error) {
@@ -73,7 +74,9 @@ class RankErrors {
       }
       return;
     }
-    comm::report_before_joining(info_, error.what(), reporter(error));
+    comm::RankInfo info = info_;
+    if (options_.run_folder) info.run_folder = options_.run_folder();
+    comm::report_before_joining(info, error.what(), reporter(error));
   }
 
   bool is_reported() const { return is_reported_; }
@@ -93,6 +96,7 @@ class RankErrors {
   }
 
   const comm::RankInfo info_;
+  const RankErrorOptions options_;
   const bool wants_json_;
   bool is_reported_ = false;
   bool has_printed_ = false;
@@ -100,10 +104,10 @@ class RankErrors {
 
 }  // namespace
 
-int run_rank(comm::RankInfo info, bool wants_json,
+int run_rank(comm::RankInfo info, const RankErrorOptions& options,
              const std::function<int(const comm::RankInfo&)>& body) {
   if (info.world == 1 || info.is_watched) return body(info);
-  RankErrors errors(info, wants_json);
+  RankErrors errors(info, options);
   info.failed = [&errors](comm::ProcessWorld& world, const std::exception& error) {
     errors.report_joined(world, error);
   };

@@ -39,6 +39,24 @@ train::DriftOptions planted_drift() {
                                     : train::drift_options_from(found->second);
 }
 
+train::TraceSteps trace_of(const Args& args, const config::Config& config) {
+  if (!args.has("--trace-steps")) return {};
+  return train::trace_steps_from(args.text("--trace-steps"), config.training.steps);
+}
+
+// Returns the overrides of keys that decide the folder of a run.
+std::vector<std::string> folder_overrides(const Args& args) {
+  std::vector<std::string> words;
+  bool takes_value = false;  // of "--section.key value"
+  for (const std::string& word : overrides_of(args)) {
+    const bool decides = word.starts_with("--job.") || word.starts_with("--model.") ||
+                         word.starts_with("--training.init_from");
+    if (decides || (takes_value && !word.starts_with("--"))) words.push_back(word);
+    takes_value = decides && word.find('=') == std::string::npos;
+  }
+  return words;
+}
+
 void print_keys(bool as_json) {
   if (!as_json) {
     fmt::print("{}", config::help_text());
@@ -76,10 +94,7 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
   const config::Config config =
       train::settled(train_config(args, *given, is_launched ? info.world : 0));
   const std::optional<spec::Machine> machine = train::configured_machine(config, machine_folders());
-  const train::TraceSteps trace =
-      args.has("--trace-steps")
-          ? train::trace_steps_from(args.text("--trace-steps"), config.training.steps)
-          : train::TraceSteps{};
+  const train::TraceSteps trace = trace_of(args, config);
   Progress progress("train", "steps", config.training.steps);
   if (is_first) {
     for (const std::string& note : config.notes) progress.line("note      " + note);
@@ -144,8 +159,9 @@ int run_train(const Args& args) {
   StopSignals signals;  // before the start-up, so that a request during it is kept
   if (info.has_launcher) signals.watch_launcher(info.life_line);
   info.stop = signals.stop();
-  return run_rank(info, args.wants_json(),
-                  [&](const comm::RankInfo& rank) { return run_as(rank, args, signals, given); });
+  return run_rank(
+      info, {.wants_json = args.wants_json(), .run_folder = [&] { return run_folder_of(args); }},
+      [&](const comm::RankInfo& rank) { return run_as(rank, args, signals, given); });
 }
 
 }  // namespace
@@ -156,6 +172,22 @@ config::Config train_config(const Args& args, const config::ConfigText& given, i
   const config::Config config = config::load(given, options);
   options.saved = saved_sums(resume_of(args), config);
   return options.saved ? config::load(given, options) : config;
+}
+
+void check_run_options(const Args& args, const config::Config& config) {
+  (void)trace_of(args, config);
+  (void)train::configured_machine(config, machine_folders());
+}
+
+std::string run_folder_of(const Args& args) {
+  if (reads_once(args)) return "";
+  try {
+    return config::load(config_text_of(args),
+                        {.overrides = folder_overrides(args), .model_folders = model_folders()})
+        .job.dump_folder;
+  } catch (const base::Error&) {  // the caller has the error already
+    return "";
+  }
 }
 
 obs::RunMode run_mode(const Args& args) {

@@ -3,6 +3,8 @@
 // starts ranks.
 #pragma once
 
+#include <string>
+
 #include "cli/shell/args.h"
 #include "config/config.h"
 #include "obs/run_dir.h"
@@ -13,6 +15,12 @@ namespace trireme::cli {
 // `world` is the number of ranks; 0: the product of the degrees. Throws ConfigError with all
 // problems, or IoError.
 config::Config train_config(const Args& args, const config::ConfigText& given, int world);
+
+// Throws ConfigError or IoError if a run with these options could not begin: every rank would.
+void check_run_options(const Args& args, const config::Config& config);
+
+// Returns the folder of the run, also if other keys of the call are wrong; empty if it is unknown.
+std::string run_folder_of(const Args& args);
 
 // Returns overwrite with --overwrite, otherwise fresh.
 obs::RunMode run_mode(const Args& args);

@@ -34,7 +34,9 @@ constexpr auto variable_terms = std::to_array<ManTerm>({
      "Folder of the cache of measured GPU algorithms; otherwise trireme in "
      "XDG_CACHE_HOME, otherwise ~/.cache/trireme."},
     {"TRIREME_COMM_DEBUG", "With 1, ranks compare their arguments before each collective."},
-    {"TRIREME_TOKEN", "Identifies the ranks of one job if the launcher gives no token."},
+    {"TRIREME_TOKEN",
+     "Secret of one job, the same for all ranks; needed only if the launcher gives none and the "
+     "run's folder is not shared."},
     {"RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, SLURM_*, OMPI_*, PMI_*",
      "Set by torchrun, Slurm, Open MPI and MPICH; a process reads its rank from them."},
 });

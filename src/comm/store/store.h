@@ -15,7 +15,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "base/error.h"
 
 namespace trireme::comm {
 
@@ -74,6 +77,7 @@ StoreAddress parse_store_address(const std::string& text);
 
 struct StoreOptions {
   double deadline_s = 30;       // to reach it
+  bool retries = true;          // until the deadline; otherwise the first failure is final
   double reply_timeout_s = 30;  // for a reply that needs no waiting
   // Identifies the job and the attempt. A store that was started with another token belongs to
   // another job or to an earlier attempt and is not joined. Folders do not compare it.
@@ -81,7 +85,20 @@ struct StoreOptions {
   const std::atomic<bool>* stop = nullptr;          // when true, waiting ends with Stopped
   std::function<void(double waited_s)> on_waiting;  // called about every 10 s while it waits
 };
-// Connects, retrying until the deadline; throws CommAborted.
+// The store could not be reached, or has refused the token.
+class StoreUnreachable : public base::CommAborted {
+ public:
+  StoreUnreachable(const std::string& message, std::string reason, bool is_refused)
+      : base::CommAborted(message), reason_(std::move(reason)), is_refused_(is_refused) {}
+  const std::string& reason() const { return reason_; }
+  bool is_refused() const { return is_refused_; }  // a program replied at the address
+
+ private:
+  std::string reason_;
+  bool is_refused_;
+};
+
+// Connects, retrying until the deadline; throws StoreUnreachable.
 std::unique_ptr<Store> open_store(const StoreAddress& address, const StoreOptions& options);
 std::unique_ptr<Store> open_store(const StoreAddress& address, double deadline_s);
 

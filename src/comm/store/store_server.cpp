@@ -203,7 +203,8 @@ void StoreServer::join(Id id, const std::vector<std::string>& fields) {
   }
   remove_member(id);  // a client has one name only
   const bool is_early = *start + options_.head_start_s < started_;
-  const double grace_s = options_.token.empty() && is_early ? options_.grace_s : 0;
+  const bool may_be_left_over = is_early && (options_.token.empty() || options_.may_have_leftovers);
+  const double grace_s = may_be_left_over ? options_.grace_s : 0;
   const Clock::time_point joins_at = time_after(grace_s);
   members_[id] = {
       .name = fields[0], .process = fields[1], .process_start = *start, .joins_at = joins_at};

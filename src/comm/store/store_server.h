@@ -29,11 +29,12 @@ class StoreServer {
     // Whether clients are on other hosts, too; see listen_on() for its effect.
     bool serves_other_hosts = false;
     int port = 0;  // 0: any free one
-    // Clients with another token are rejected. Without a token, processes of two attempts look the
-    // same: a client that started `head_start_s` or more before this server may be left over from
-    // an earlier attempt, so its join() is answered `grace_s` later, and a younger process replaces
-    // it.
+    // Clients with another token are rejected. Without a token, and with one that clients of an
+    // earlier attempt have as well, processes of two attempts look the same: a client that started
+    // `head_start_s` or more before this server may be left over from an earlier attempt, so its
+    // join() is answered `grace_s` later, and a younger process replaces it.
     std::string token;
+    bool may_have_leftovers = false;
     double head_start_s = 2, grace_s = 3;
     StoreLimits limits;
   };

@@ -171,14 +171,16 @@ int connect_to(const StoreAddress& address, const StoreOptions& options,
       if (refused.empty()) return socket;
       ::close(socket);
     }
-    if (seconds_until(end) <= 0) break;
+    if (!options.retries || seconds_until(end) <= 0) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-  throw base::CommAborted(
+  const bool is_refused = !refused.empty();
+  const std::string& reason = is_refused ? refused : why;
+  throw StoreUnreachable(
       fmt::format("the store at {} cannot be {} within {:g} s: {}; it runs in the launcher or in "
                   "rank 0: check that this is running and that this host can reach the address",
-                  address.text(), refused.empty() ? "reached" : "joined", deadline_s,
-                  refused.empty() ? why : refused));
+                  address.text(), is_refused ? "joined" : "reached", deadline_s, reason),
+      reason, is_refused);
 }
 
 std::vector<base::Descriptor> listen_on(const std::string& host, int port,
@@ -222,6 +224,16 @@ std::vector<base::Descriptor> listen_on(const std::string& host, int port,
   }
   if (sockets.empty()) throw cannot_listen(host, port, why);
   return sockets;
+}
+
+bool listens_beyond_loopback(const std::string& host, bool serves_other_hosts) {
+  std::string ignored;
+  const Addresses found = resolve(host, 0, AI_PASSIVE, ignored);
+  bool is_local = found != nullptr && !host.empty();
+  for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
+    is_local = is_local && is_loopback(*at->ai_addr);
+  }
+  return !is_local || (serves_other_hosts && !is_numeric(host));
 }
 
 std::string address_of(int socket) {

@@ -37,6 +37,9 @@ int connect_to(const StoreAddress& address, const StoreOptions& options,
 std::vector<base::Descriptor> listen_on(const std::string& host, int port,
                                         bool serves_other_hosts = false);
 
+// Returns whether listen_on() with these arguments would accept connections of other hosts.
+bool listens_beyond_loopback(const std::string& host, bool serves_other_hosts);
+
 std::string address_of(int socket);  // of the local end, numeric
 int port_of(int socket);
 

@@ -51,7 +51,7 @@ void wait_until_informed(Store& store, const RankInfo& info, double max_wait_s) 
 void lead_before_joining(const RankInfo& info, const std::string& text,
                          const FailureReporter& reporter, const ReportTimeouts& timeouts) {
   reporter.print();  // first: launchers may kill this rank when another ends
-  Rendezvous found = rendezvous(info, timeouts.joining_s);
+  Rendezvous found = rendezvous_to_report(info, timeouts.joining_s);
   const StoreAddress address = parse_store_address(found.info.store);
   if (found.server == nullptr) {
     found.server = std::make_unique<StoreServer>(store_options(found.info));
@@ -68,7 +68,7 @@ void follow_before_joining(const RankInfo& info, const std::string& text,
                            const FailureReporter& reporter, const ReportTimeouts& timeouts) {
   std::unique_ptr<Store> store;
   try {
-    const Rendezvous found = rendezvous(info, timeouts.joining_s);
+    const Rendezvous found = rendezvous_to_report(info, timeouts.joining_s);
     store = open_store(
         parse_store_address(found.info.store),
         {.deadline_s = timeouts.joining_s, .token = found.info.token, .stop = info.stop});

@@ -284,6 +284,8 @@ TEST(Rendezvous, an_unknown_store_is_refused) {
   EXPECT_THROW(rendezvous(info, 1), base::ConfigError);
   info.store_problem = "";
   info.store = "host:5";
+  info.token = "given";
+  info.has_secret_token = true;
   EXPECT_EQ(rendezvous(info, 1).info.store, "host:5");
 }
 

@@ -38,15 +38,13 @@ ProcessWorld::ProcessWorld(Rendezvous found, Options options)
     : info_(found.info),
       options_(options),
       recorder_(info_.rank),
+      token_file_(std::move(found.token_file)),
       server_(std::move(found.server)) {
   if (info_.world == 1) return;
   std::signal(SIGPIPE, SIG_IGN);
   const StoreAddress address = parse_store_address(info_.store);
   if (info_.hosts_store && server_ == nullptr) {
     server_ = std::make_unique<StoreServer>(store_options(info_));
-  }
-  if (server_ != nullptr && info_.local_world < info_.world && !info_.has_secret_token) {
-    base::log_info("{}", guessable_token_note);
   }
   StoreOptions reaching{.deadline_s = options_.deadline_s,
                         .reply_timeout_s = std::max(30.0, options_.deadline_s),

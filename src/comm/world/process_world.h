@@ -102,6 +102,7 @@ class ProcessWorld {
   const RankInfo info_;
   const Options options_;
   FlightRecorder recorder_;
+  std::unique_ptr<JobTokenFile> token_file_;
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<Store> store_;            // used by the back end's rendezvous
   std::unique_ptr<Store> heartbeat_store_;  // of the heartbeat

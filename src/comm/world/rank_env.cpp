@@ -349,6 +349,7 @@ RankInfo detect_rank(const Environment& environment) {
   find_store(reader, info);
   info.token = token_of(reader, info.source);
   info.has_secret_token = reader.text("TRIREME_TOKEN").has_value();
+  info.knows_attempt = !info.token.empty();
   info.host_name = reader.text("MPIR_CVAR_CH3_INTERFACE_HOSTNAME").value_or("");
   info.hosts_store = info.rank == 0 && !info.is_watched && !info.store.empty() &&
                      !parse_store_address(info.store).is_folder;

@@ -36,6 +36,8 @@ struct RankInfo {
   std::string host_name;          // by which the launcher reaches this host; empty: unknown
   std::string token;              // identifies job and attempt to the store; empty: unknown
   bool has_secret_token = false;  // it is random or set by the user, so others cannot guess it
+  bool knows_attempt = true;      // processes of an earlier attempt have another token
+  std::string run_folder;         // set by the caller: shared by all ranks; empty: none
   bool hosts_store = false;       // this process runs the StoreServer, on the port of `store`
   bool is_watched = false;        // `trireme launch` watches how ranks end and reports the culprit
   bool has_launcher = false;      // the parent process is a launcher; the job ends with it
@@ -61,11 +63,6 @@ struct RankInfo {
 // priority: trireme launch, torchrun, MPI, Slurm; a contradicting one becomes a warning. PMI
 // variables that Slurm itself has set (srun --mpi=pmi2) do not count as a separate launcher.
 RankInfo detect_rank(const Environment& environment);
-
-// For runs on several hosts whose token is not secret.
-inline constexpr const char* guessable_token_note =
-    "the store is open to hosts that guess this job's token, which follows from its name; set "
-    "TRIREME_TOKEN to a secret, the same for all ranks, on a network that others use";
 
 // Reads TRIREME_COMM_DEBUG: 1 enables Communicator::Options::debug in all groups of a run, of
 // processes and of threads. Throws ConfigError.

@@ -12,12 +12,16 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <random>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "comm/clock.h"
 #include "comm/store/store.h"
+#include "comm/store/store_socket.h"
+#include "comm/world/find_store.h"
 #include "comm/world/pmi.h"
 
 namespace trireme::comm {
@@ -86,37 +90,29 @@ std::vector<std::string> names_of_this_host(const std::string& launcher_name) {
   return unique;
 }
 
-// Returns the first address at which a store with this token replies.
-std::string reachable_address(const StoreEndpoints& endpoints, const RankInfo& info,
-                              double deadline_s) {
-  const auto begin = Clock::now();
-  std::string why = "no address was given";
-  constexpr double max_try_s = 5;
-  for (double try_s = 0.2; seconds_since(begin) < deadline_s;
-       try_s = std::min(2 * try_s, max_try_s)) {
-    for (const std::string& address : endpoints.addresses) {
-      const double left_s = deadline_s - seconds_since(begin);
-      if (left_s <= 0) break;
-      try {
-        (void)open_store(
-            parse_store_address(address),
-            {.deadline_s = std::min(try_s, left_s), .token = endpoints.token, .stop = info.stop});
-        return address;
-      } catch (const base::CommAborted& error) {
-        why = error.what();
-      }
-    }
+// Searches the endpoints' addresses with the tokens that `tokens` returns.
+StoreSearch search_of(const StoreEndpoints& endpoints, const RankInfo& info, double deadline_s) {
+  StoreSearch search{.who = fmt::format("rank {} of {}", info.rank, info.world),
+                     .addresses = endpoints.addresses,
+                     .tokens =
+                         [token = endpoints.token] {
+                           return JobTokens{{token}, false};
+                         },
+                     .deadline_s = deadline_s,
+                     .stop = info.stop};
+  if (info.local_rank == 0) {
+    search.on_waiting = [addresses = endpoints.addresses, deadline_s](double waited_s) {
+      base::log_info("waiting for the store at {} ({:.0f} s of {:.0f} s)",
+                     fmt::join(addresses, ", "), waited_s, deadline_s);
+    };
   }
-  throw base::IoError(fmt::format(
-      "rank {} of {} cannot reach rank 0 at any of {}; the last error: {}. Set MASTER_ADDR "
-      "and MASTER_PORT to an address of rank 0 that all hosts can reach",
-      info.rank, info.world, fmt::join(endpoints.addresses, ", "), why));
+  return search;
 }
 
 Rendezvous by_pmi(const RankInfo& info, double deadline_s) {
   const auto begin = Clock::now();
   const bool is_one_host = info.local_world == info.world;
-  Rendezvous result{.info = info, .server = nullptr};
+  Rendezvous result{.info = info, .server = nullptr, .token_file = nullptr};
   StoreEndpoints endpoints;
   {
     Pmi pmi(info.pmi_descriptor, {.deadline_s = deadline_s, .stop = info.stop});
@@ -137,7 +133,8 @@ Rendezvous by_pmi(const RankInfo& info, double deadline_s) {
     // At once: the launcher kills the job if a process ends between init and finalize.
     pmi.finalize();
   }
-  result.info.store = reachable_address(endpoints, info, deadline_s - seconds_since(begin));
+  result.info.store =
+      find_store(search_of(endpoints, info, deadline_s - seconds_since(begin))).address;
   result.info.token = endpoints.token;
   result.info.has_secret_token = true;
   result.info.hosts_store = info.rank == 0;
@@ -148,7 +145,7 @@ Rendezvous by_pmi(const RankInfo& info, double deadline_s) {
 // Listens on the first address whose port is free. Client connections, also of this run's ranks,
 // occupy ports for moments, so it retries for a few seconds.
 Rendezvous on_first_free(const StoreEndpoints& endpoints, const RankInfo& info, double deadline_s) {
-  Rendezvous result{.info = info, .server = nullptr};
+  Rendezvous result{.info = info, .server = nullptr, .token_file = nullptr};
   const auto begin = Clock::now();
   constexpr double max_seconds = 5;
   std::string why;
@@ -162,22 +159,62 @@ Rendezvous on_first_free(const StoreEndpoints& endpoints, const RankInfo& info, 
         why = error.what();
       }
     }
+    if (info.stop != nullptr && info.stop->load()) {
+      throw base::Stopped("stopped while waiting for a free port of the store");
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   } while (seconds_since(begin) < std::min(deadline_s, max_seconds));
   throw base::IoError(fmt::format("none of {} is free; the last error: {}",
                                   fmt::join(endpoints.addresses, ", "), why));
 }
 
-// Rank 0 uses one of several ports; the other ranks recognise the store by its token.
-Rendezvous by_ports(const RankInfo& info, double deadline_s) {
+StoreEndpoints endpoints_of(const RankInfo& info) {
   StoreEndpoints endpoints{.token = info.token, .addresses = {}};
   StoreAddress address = parse_store_address(info.store);
   for (int more = 0; more <= info.more_ports; ++more, ++address.port) {
     endpoints.addresses.push_back(address.text());
   }
+  return endpoints;
+}
+
+// Rank 0 uses one of several ports; the other ranks recognise the store by its token.
+Rendezvous by_ports(const RankInfo& info, double deadline_s) {
+  const StoreEndpoints endpoints = endpoints_of(info);
   if (info.rank == 0) return on_first_free(endpoints, info, deadline_s);
-  Rendezvous result{.info = info, .server = nullptr};
-  result.info.store = reachable_address(endpoints, info, deadline_s);
+  Rendezvous result{.info = info, .server = nullptr, .token_file = nullptr};
+  result.info.store = find_store(search_of(endpoints, info, deadline_s)).address;
+  return result;
+}
+
+// With a token that is already known.
+Rendezvous by_token(const RankInfo& info, double deadline_s) {
+  if (info.more_ports > 0 && !info.token.empty()) return by_ports(info, deadline_s);
+  return {.info = info, .server = nullptr, .token_file = nullptr};
+}
+
+// Rank 0 writes the token to the run's folder, from which the other ranks read it.
+Rendezvous by_token_file(const RankInfo& info, double deadline_s) {
+  const std::string attempt = info.token;
+  if (info.rank == 0) {
+    auto file = std::make_unique<JobTokenFile>(info.run_folder, attempt);
+    RankInfo with_token = info;
+    with_token.token = file->token();
+    with_token.has_secret_token = true;
+    Rendezvous result = by_token(with_token, deadline_s);
+    result.token_file = std::move(file);
+    return result;
+  }
+  StoreSearch search = search_of(endpoints_of(info), info, deadline_s);
+  search.tokens = [&info, &attempt] {
+    const std::optional<std::string> token = read_job_token(info.run_folder, attempt);
+    // If rank 0 has failed before it wrote a token, its store has that of rendezvous_to_report().
+    return JobTokens{token ? std::vector{*token, attempt} : std::vector{attempt}, !token};
+  };
+  const FoundStore found = find_store(search);
+  Rendezvous result{.info = info, .server = nullptr, .token_file = nullptr};
+  result.info.store = found.address;
+  result.info.token = found.token;
+  result.info.has_secret_token = found.token != attempt;
   return result;
 }
 
@@ -188,12 +225,8 @@ StoreServer::Options store_options(const RankInfo& info) {
   return {.host = address.host,
           .serves_other_hosts = info.local_world < info.world,
           .port = address.port,
-          .token = info.token};
-}
-
-std::string random_token() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+          .token = info.token,
+          .may_have_leftovers = !info.knows_attempt};
 }
 
 std::string StoreEndpoints::text() const {
@@ -225,8 +258,22 @@ StoreEndpoints parse_store_endpoints(const std::string& text) {
 Rendezvous rendezvous(const RankInfo& info, double deadline_s) {
   if (!info.store_problem.empty()) throw base::ConfigError(info.store_problem);
   if (info.pmi_descriptor >= 0) return by_pmi(info, deadline_s);
-  if (info.more_ports > 0 && !info.token.empty()) return by_ports(info, deadline_s);
-  return {.info = info, .server = nullptr};
+  if (info.world == 1 || info.has_secret_token || parse_store_address(info.store).is_folder) {
+    return by_token(info, deadline_s);
+  }
+  if (!info.run_folder.empty()) return by_token_file(info, deadline_s);
+  if (listens_beyond_loopback(parse_store_address(info.store).host,
+                              info.local_world < info.world)) {
+    throw base::ConfigError(no_token_message(fmt::format("rank {} of {}", info.rank, info.world)));
+  }
+  return by_token(info, deadline_s);
+}
+
+Rendezvous rendezvous_to_report(const RankInfo& info, double deadline_s) {
+  if (!info.store_problem.empty()) throw base::ConfigError(info.store_problem);
+  if (info.pmi_descriptor >= 0) return by_pmi(info, deadline_s);
+  const bool reads_file = info.rank != 0 && !info.has_secret_token && !info.run_folder.empty();
+  return reads_file ? by_token_file(info, deadline_s) : by_token(info, deadline_s);
 }
 
 }  // namespace trireme::comm

@@ -216,6 +216,7 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
   if (info.flight_folder.empty()) {
     info.flight_folder = (fs::path(c.job.dump_folder) / "flight").string();
   }
+  info.run_folder = c.job.dump_folder;
   const double deadline_s = world_options(backend, c, info).deadline_s;
   comm::ProcessWorld world(info, {.deadline_s = deadline_s});
   // The folder may belong to another run until this one has begun.
