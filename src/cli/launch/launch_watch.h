@@ -19,7 +19,7 @@ struct LaunchOptions {
   double deadline_s = 600;           // a rank without a heartbeat for longer has stalled
   std::vector<std::string> command;  // program and arguments of every rank
   std::string flight_folder;
-  std::string run_folder;  // whose record may tell why a rank ended; empty: unknown
+  std::string run_folder;    // whose record may tell why a rank ended; empty: unknown
   std::string token;         // of the job; the same on all nodes
   std::string public_name;   // of the job: the token of a job without secrets
   std::string token_folder;  // if not empty, the token is in the file of node 0 there
