@@ -15,7 +15,8 @@ struct ConvertOptions {
   OpenOptions open;  // end_of_document finds the documents of formats without an index
   std::filesystem::path to;
   TokenFormat format = TokenFormat::megatron;  // or llmc, nanogpt
-  // 0: the largest token + 1, found by a pass over all tokens.
+  // 0: the largest token + 1, found by a pass over all tokens. convert_set() takes the vocabulary
+  // of the manifest first.
   int64_t vocab = 0;
   // Type to store, empty: the smallest for the vocabulary. Megatron: u16, i32; others: u16, u32.
   std::string type;

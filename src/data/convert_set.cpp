@@ -61,6 +61,14 @@ void rename_in(const fs::path& from, const fs::path& to) {
   }
 }
 
+// Returns the size of the vocabulary that the tokens were built with, 0 if it is not known.
+int64_t vocab_by_manifest(const Json& manifest) {
+  const Json tokenizer = manifest.value("tokenizer", Json());
+  if (!tokenizer.is_object()) return 0;
+  const Json vocab = tokenizer.value("vocab", Json());
+  return vocab.is_number_integer() ? std::max<int64_t>(vocab.get<int64_t>(), 0) : 0;
+}
+
 class SetConversion {
  public:
   explicit SetConversion(const ConvertOptions& options)
@@ -108,6 +116,7 @@ class SetConversion {
   void write(WorkFolder& folder) {
     ConvertOptions inside = options_;
     inside.to = folder.path() / "converted";
+    if (inside.vocab == 0 && manifest_) inside.vocab = vocab_by_manifest(*manifest_);
     set_.report = convert_tokens(inside);
     rename_in(folder.path() / "converted.bin", folder.path() / "tokens");
     if (options_.format == TokenFormat::megatron) {

@@ -42,9 +42,9 @@ TEST_F(ConvertSetTest, what_lies_beside_the_data_comes_along_through_all_formats
     const ConvertedSet set = convert_set({.from = from, .open = open, .to = to, .format = format});
     EXPECT_TRUE(set.has_mask && set.has_tokenizer && set.has_manifest);
     EXPECT_EQ(set.report.loses_borders, format == TokenFormat::llmc);
+    EXPECT_EQ(set.report.vocab, 256);  // of the tokenizer: the largest token is 'z'
     from = to;
-    from += ".bin";
-    open = {.type = format == TokenFormat::nanogpt ? "u16" : "", .end_of_document = 0};
+    open = {.end_of_document = 0};
     const auto data = open_tokens(from, open);
     EXPECT_EQ(all_tokens(*data), expected);
     EXPECT_EQ(all_tokens(*open_mask(from, *data)), expected_mask);

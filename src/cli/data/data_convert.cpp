@@ -87,8 +87,9 @@ Verb data_convert_verb() {
                   {.name = "--vocab",
                    .kind = Kind::integer,
                    .fallback = "0",
-                   .help = "Size of the vocabulary, which decides the type; 0: the largest token "
-                           "+ 1, found by a pass over all tokens"},
+                   .help = "Size of the vocabulary, which decides the type; 0: that of the "
+                           "manifest, or without one the largest token + 1, found by a pass over "
+                           "all tokens"},
                   {.name = "--type",
                    .help = "Type to store: u16 or i32 (megatron), u16 or u32 (others); default: "
                            "the smallest for the vocabulary"}},

@@ -44,7 +44,7 @@ class OutputFolder {
       throw ConfigError(fmt::format("{}: belongs to another tokenizer; give another --output",
                                     (folder_ / "tokenizer.model").string()));
     }
-    is_new_ = fs::create_directory(folder_, error);
+    is_new_ = fs::create_directories(folder_, error);
     if (error || !fs::is_directory(folder_)) {
       throw IoError(fmt::format("{}: cannot be written: {}", folder_.string(),
                                 error ? error.message() : "it is not a folder"));

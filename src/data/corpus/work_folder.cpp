@@ -131,7 +131,7 @@ void GrowingFile::start_writeback(int64_t end) {
 WorkFolder::WorkFolder(fs::path folder, const Json& identity, bool start_over)
     : folder_(std::move(folder)), identity_(identity.dump()) {
   std::error_code error;
-  fs::create_directory(folder_, error);
+  fs::create_directories(folder_, error);
   if (error) throw failed(folder_, error.value());
   lock();
   try {

@@ -11,8 +11,10 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/sha256.h"
+#include "base/text/json.h"
 #include "data/files/layouts.h"
 #include "data/files/utf8.h"
+#include "data/tokenizer_beside.h"
 
 namespace trireme::data {
 namespace {
@@ -25,7 +27,9 @@ constexpr std::array<std::string_view, 6> format_names = {"auto",    "megatron",
                                                           "nanogpt", "text",     "memory"};
 
 fs::path with_extension(const fs::path& path, std::string_view extension);
+fs::path token_file(const fs::path& path);
 TokenFormat detect(const fs::path& path, const OpenOptions&);
+std::string type_by_manifest(const fs::path& path);
 TokenData::Parts open_megatron(const fs::path& path);
 TokenData::Parts open_llmc(const fs::path& path);
 TokenData::Parts open_bare(const fs::path& path, const OpenOptions&);
@@ -75,10 +79,10 @@ std::unique_ptr<TokenData> open_tokens(const fs::path& path, const OpenOptions& 
       parts = open_megatron(path);
       break;
     case TokenFormat::llmc:
-      parts = open_llmc(path);
+      parts = open_llmc(token_file(path));
       break;
     case TokenFormat::nanogpt:
-      parts = open_bare(path, options);
+      parts = open_bare(token_file(path), options);
       break;
     case TokenFormat::text:
       parts = open_text(path, options);
@@ -143,36 +147,65 @@ fs::path with_extension(const fs::path& path, std::string_view extension) {
   return result;
 }
 
-TokenFormat detect(const fs::path& path, const OpenOptions& options) {
+bool path_exists(const fs::path& path) {
   std::error_code ignored;
-  const auto exists = [&](const fs::path& p) { return fs::exists(p, ignored); };
+  return fs::exists(path, ignored);
+}
+
+bool is_token_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored) && !fs::is_directory(path, ignored);
+}
+
+// Returns PATH.bin if only that is a file, otherwise `path`.
+fs::path token_file(const fs::path& path) {
+  const fs::path bin = with_extension(path, ".bin");
+  return !is_token_file(path) && is_token_file(bin) ? bin : path;
+}
+
+IoError no_data_set(const fs::path& path) {
+  if (path_exists(path))
+    return IoError(fmt::format("{}: is a folder, not a data set", path.string()));
+  const fs::path bin = with_extension(path, ".bin");
+  if (bin == path) return IoError(fmt::format("{}: does not exist", path.string()));
+  return IoError(fmt::format("{}: does not exist, and neither do {} and {}", path.string(),
+                             bin.string(), with_extension(path, ".idx").string()));
+}
+
+TokenFormat detect(const fs::path& path, const OpenOptions& options) {
+  const fs::path index = with_extension(path, ".idx"), file = token_file(path);
   const auto extension = path.extension();
   if (extension == ".idx") return TokenFormat::megatron;
-  if (!exists(path) || fs::is_directory(path, ignored)) {
-    const fs::path index = with_extension(path, ".idx"), bin = with_extension(path, ".bin");
-    if (exists(index) || (bin != path && exists(bin))) return TokenFormat::megatron;
-    if (exists(path)) {
-      throw IoError(fmt::format("{}: is a folder, not a data set", path.string()));
-    }
-    throw IoError(bin == path ? fmt::format("{}: does not exist", path.string())
-                              : fmt::format("{}: does not exist, and neither do {} and {}",
-                                            path.string(), bin.string(), index.string()));
+  if (!is_token_file(file)) {
+    if (path_exists(index)) return TokenFormat::megatron;
+    throw no_data_set(path);
   }
-  if (extension == ".txt") return TokenFormat::text;
-  if (extension == ".jsonl" || extension == ".json") {
+  if (file != path && path_exists(index)) return TokenFormat::megatron;
+  if (file == path && extension == ".txt") return TokenFormat::text;
+  if (file == path && (extension == ".jsonl" || extension == ".json")) {
     throw IoError(fmt::format("{}: JSON is not read directly; make tokens of it with `data build`",
                               path.string()));
   }
-  const MappedFile file(path);
-  if (has_llmc_magic(file.bytes())) return TokenFormat::llmc;
-  if (exists(with_extension(path, ".idx"))) return TokenFormat::megatron;
-  if (!options.type.empty()) return TokenFormat::nanogpt;
+  if (has_llmc_magic(MappedFile(file).bytes())) return TokenFormat::llmc;
+  if (path_exists(index)) return TokenFormat::megatron;
+  if (!options.type.empty() || !type_by_manifest(file).empty()) return TokenFormat::nanogpt;
   throw IoError(fmt::format(
-      "{}: has no header that is known (llm.c) and no index beside it (Megatron's {}); bare tokens "
-      "need their type (--type u16 or u32; in a configuration training.dataset_format = nanogpt "
-      "and "
-      "dataset_dtype), text needs --format text (training.dataset_format = text)",
-      path.string(), with_extension(path, ".idx").filename().string()));
+      "{}: has no header that is known (llm.c), no index beside it (Megatron's {}) and no manifest "
+      "of data build; bare tokens need their type (--type u16 or u32; in a configuration "
+      "training.dataset_format = nanogpt and dataset_dtype), text needs --format text "
+      "(training.dataset_format = text)",
+      file.string(), index.filename().string()));
+}
+
+// Returns the type of the bare tokens `path` by the manifest beside them, which data build and data
+// convert write; "" if there is none.
+std::string type_by_manifest(const fs::path& path) {
+  const auto manifest = manifest_beside(path);
+  if (!manifest) return "";
+  const base::Json options = manifest->value("options", base::Json());
+  const base::Json type = manifest->value("type", base::Json());
+  const bool is_bare = options.is_object() && options.value("format", base::Json()) == "nanogpt";
+  return is_bare && type.is_string() ? type.get<std::string>() : "";
 }
 
 TokenData::Parts open_megatron(const fs::path& path) {
@@ -196,12 +229,20 @@ TokenData::Parts open_llmc(const fs::path& path) {
 }
 
 TokenData::Parts open_bare(const fs::path& path, const OpenOptions& options) {
-  if (options.type.empty()) {
+  const std::string built_as = type_by_manifest(path);
+  const std::string type_name = options.type.empty() ? built_as : options.type;
+  if (type_name.empty()) {
     throw ConfigError(
         fmt::format("{}: bare tokens need their type: --type u16 or u32 (training.dataset_dtype)",
                     path.string()));
   }
-  const TokenType type = token_type_from_name(options.type);
+  const TokenType type = token_type_from_name(type_name);
+  if (!built_as.empty() && token_type_from_name(built_as) != type) {
+    throw ConfigError(fmt::format(
+        "{}: is to be read as {}, but was written as {} (manifest.json beside it); leave the "
+        "type open or give {} (--type, training.dataset_dtype)",
+        path.string(), type_name, built_as, built_as));
+  }
   TokenData::Parts parts;
   parts.files.emplace_back(path);
   const auto bytes = parts.files[0].bytes();
@@ -217,7 +258,13 @@ TokenData::Parts open_text(const fs::path& path, const OpenOptions& options) {
   TokenData::Parts parts;
   parts.files.emplace_back(path);
   parts.tokens = {parts.files[0].bytes(), TokenType::u8, path.string()};
-  if (!options.raw_bytes) check_utf8(parts.tokens.bytes, {.name = parts.tokens.name});
+  if (options.raw_bytes) return parts;
+  std::span<const std::byte>& bytes = parts.tokens.bytes;
+  check_utf8_file(bytes, parts.tokens.name);
+  const auto mark = std::as_bytes(std::span(byte_order_mark));
+  if (bytes.size() >= mark.size() && std::ranges::equal(bytes.first(mark.size()), mark)) {
+    bytes = bytes.subspan(mark.size());
+  }
   return parts;
 }
 

@@ -58,17 +58,20 @@ class TokenData {
 
 struct OpenOptions {
   TokenFormat format = TokenFormat::automatic;
-  // Type of the tokens of a file without header: "u16" or "u32". Empty: such a file is refused.
+  // Type of the tokens of a file without header: "u16" or "u32". Empty: as the manifest beside the
+  // file says; without one, such a file is refused.
   std::string type;
   // Ends each document in formats without an index; -1: the file is one document.
   int32_t end_of_document = -1;
-  // Text: accept bytes that are not UTF-8.
+  // Text: accept bytes that are not UTF-8, and take all of them.
   bool raw_bytes = false;
 };
 
-// Opens a data set. `automatic` detects the format: a Megatron pair (`path` with or without .bin or
-// .idx), llm.c's magic number, a name that ends in .txt, otherwise bare tokens if `type` is given.
-// Text has one token per byte. Throws IoError about the file, ConfigError about the options.
+// Opens a data set, named by its file or by the prefix of .bin. `automatic` detects the format: a
+// Megatron pair (`path` may also end in .idx), llm.c's magic number, a name that ends in .txt,
+// otherwise bare tokens if `type` is given or a manifest names it. Text has one token per byte,
+// without a byte-order mark at its beginning. Throws IoError about the file, ConfigError about the
+// options.
 std::unique_ptr<TokenData> open_tokens(const std::filesystem::path& path, const OpenOptions&);
 
 std::unique_ptr<TokenData> tokens_in_memory(std::vector<int32_t> tokens, int32_t end_of_document);

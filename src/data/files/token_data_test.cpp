@@ -126,6 +126,40 @@ TEST_F(TokenDataTest, bare_tokens_and_text_are_read) {
   EXPECT_TRUE(says(text->description(), {"4 tokens (text, u8)"}));
 }
 
+TEST_F(TokenDataTest, a_byte_order_mark_is_no_part_of_a_text) {
+  write("t.txt",
+        "\xef\xbb\xbf"
+        "ab");
+  EXPECT_TRUE(holds(all_tokens(*open_tokens(path("t.txt"), {})), {'a', 'b'}));
+  EXPECT_EQ(open_tokens(path("t.txt"), {.raw_bytes = true})->tokens(), 5);
+}
+
+// As data build and data convert print it.
+TEST_F(TokenDataTest, the_prefix_opens_files_of_every_format) {
+  write("a.bin", llmc_file(20240520, 1, 2, raw_array<uint16_t>({9, 4})));
+  for (const TokenFormat format : {TokenFormat::automatic, TokenFormat::llmc}) {
+    EXPECT_TRUE(holds(all_tokens(*open_tokens(path("a"), {.format = format})), {9, 4}));
+  }
+  write("b.bin", raw_array<uint32_t>({70000, 3}));
+  EXPECT_TRUE(holds(all_tokens(*open_tokens(path("b"), {.type = "u32"})), {70000, 3}));
+  EXPECT_TRUE(says(message_of<base::IoError>([&] { open_tokens(path("b"), {}); }),
+                   {"b.bin: has no header", "no index beside it (Megatron's b.idx)"}));
+  write("b.manifest.json", R"({"trireme_data":1,"type":"u32","options":{"format":"nanogpt"}})");
+  for (const char* name : {"b", "b.bin"}) {
+    for (const TokenFormat format : {TokenFormat::automatic, TokenFormat::nanogpt}) {
+      EXPECT_TRUE(holds(all_tokens(*open_tokens(path(name), {.format = format})), {70000, 3}));
+    }
+  }
+  EXPECT_TRUE(says(message_of<base::ConfigError>([&] { open_tokens(path("b"), {.type = "u16"}); }),
+                   {"b.bin: is to be read as u16, but was written as u32"}));
+  for (const char* other : {R"({"trireme_data":1,"type":3,"options":{"format":"nanogpt"}})",
+                            R"({"trireme_data":1,"type":"u32","options":["nanogpt"]})"}) {
+    write("b.manifest.json", other);
+    EXPECT_TRUE(says(message_of<base::IoError>([&] { open_tokens(path("b"), {}); }),
+                     {"b.bin", "need their type"}));
+  }
+}
+
 TEST_F(TokenDataTest, the_fingerprint_is_of_the_content) {
   write_pair(Index().bytes(), five_tokens);
   const auto megatron = open_tokens(path("d"), {});
@@ -253,7 +287,12 @@ TEST_F(TokenDataTest, wrong_paths_and_texts_are_refused) {
   write("lines.jsonl", "{}");
   EXPECT_TRUE(says(refused("lines.jsonl"), {"data build"}));
   write("bad.txt", "ab\xff");
-  EXPECT_TRUE(says(refused("bad.txt"), {"byte 0xff at offset 2"}));
+  EXPECT_TRUE(says(refused("bad.txt"), {"byte 0xff at offset 2", "iconv -f LATIN1 -t UTF-8",
+                                        "data build", "bad.txt --raw-bytes"}));
+  write("wide.txt", std::string("\xff\xfe"
+                                "a\0",
+                                4));
+  EXPECT_TRUE(says(refused("wide.txt"), {"byte 0xff at offset 0", "iconv -f UTF-16 -t UTF-8"}));
   EXPECT_EQ(open_tokens(path("bad.txt"), {.raw_bytes = true})->tokens(), 3);
 }
 

@@ -51,12 +51,25 @@ std::optional<size_t> first_invalid_utf8(std::span<const std::byte> bytes) {
   return std::nullopt;
 }
 
-void check_utf8(std::span<const std::byte> bytes, const TextPlace& place) {
+std::string_view utf16_hint(std::span<const std::byte> bytes) {
+  if (bytes.size() < 2) return "";
+  const auto first = static_cast<unsigned>(bytes[0]), second = static_cast<unsigned>(bytes[1]);
+  const bool is_utf16 = (first == 0xff && second == 0xfe) || (first == 0xfe && second == 0xff);
+  return is_utf16 ? "; the text begins as UTF-16 does: convert it with `iconv -f UTF-16 -t UTF-8`"
+                  : "";
+}
+
+void check_utf8_file(std::span<const std::byte> bytes, std::string_view name) {
   const auto bad = first_invalid_utf8(bytes);
   if (!bad) return;
+  const std::string_view hint = utf16_hint(bytes);
   throw base::IoError(fmt::format(
-      "{}: not UTF-8: byte 0x{:02x} at offset {}; convert the text, or give --raw-bytes",
-      place.name, static_cast<unsigned>(bytes[*bad]), place.offset + static_cast<int64_t>(*bad)));
+      "{}: not UTF-8: byte 0x{:02x} at offset {}{}", name, static_cast<unsigned>(bytes[*bad]), *bad,
+      hint.empty() ? fmt::format("; convert the text (`iconv -f LATIN1 -t UTF-8`), or make tokens "
+                                 "of all its bytes with `trireme data build {} --raw-bytes "
+                                 "--output PREFIX` and give PREFIX",
+                                 name)
+                   : hint));
 }
 
 }  // namespace trireme::data

@@ -14,11 +14,14 @@ namespace trireme::data {
 // forms, no surrogates, nothing above U+10FFFF, nothing cut off at the end.
 std::optional<size_t> first_invalid_utf8(std::span<const std::byte> bytes);
 
-struct TextPlace {
-  std::string_view name;  // the file
-  int64_t offset = 0;     // of bytes[0] in it
-};
-// Throws IoError with the byte's value and offset in the file.
-void check_utf8(std::span<const std::byte> bytes, const TextPlace&);
+// U+FEFF in UTF-8: programs of Windows write it at the beginning of files. It is no part of a text.
+inline constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+
+// Returns how to convert a text that begins with the byte-order mark of UTF-16, otherwise "".
+std::string_view utf16_hint(std::span<const std::byte> bytes);
+
+// `bytes` is the whole file `name`, each byte of which becomes a token. Throws IoError with the
+// value and offset of the first byte that is not UTF-8, and what to do.
+void check_utf8_file(std::span<const std::byte> bytes, std::string_view name);
 
 }  // namespace trireme::data

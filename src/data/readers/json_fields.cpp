@@ -49,8 +49,8 @@ class JsonScanner {
 
   // Throws SyntaxError.
   void object_line() {
-    if (std::string_view(at_, static_cast<size_t>(end_ - at_)).starts_with("\xef\xbb\xbf")) {
-      at_ += 3;
+    if (std::string_view(at_, static_cast<size_t>(end_ - at_)).starts_with(byte_order_mark)) {
+      at_ += byte_order_mark.size();
     }
     skip_space();
     if (at_ == end_ || *at_ != '{')
@@ -309,8 +309,9 @@ std::optional<Rejection> JsonFields::read(std::string_view line) {
   }
   if (const auto bad = first_invalid_utf8(std::as_bytes(std::span(line)))) {
     return Rejection{RejectReason::invalid_utf8,
-                     fmt::format("byte 0x{:02x} at column {} is not UTF-8",
-                                 static_cast<unsigned char>(line[*bad]), *bad + 1)};
+                     fmt::format("byte 0x{:02x} at column {} is not UTF-8{}",
+                                 static_cast<unsigned char>(line[*bad]), *bad + 1,
+                                 utf16_hint(std::as_bytes(std::span(line))))};
   }
   try {
     JsonScanner(*this, line).object_line();

@@ -96,23 +96,36 @@ std::vector<MdsColumn> columns_of(const IndexEntry& entry) {
   return columns;
 }
 
+// Returns the compression of the shard's zip_data: "zstd", "zstd:3", "gz", "gz:9".
+Compression compression_of(const IndexEntry& entry) {
+  if (entry.at("compression").is_null()) return Compression::none;
+  const std::string text = entry.text("compression");
+  const std::string name = text.substr(0, text.find(':'));
+  if (name == "zstd") return Compression::zstd;
+  if (name == "gz") return Compression::gzip;
+  throw entry.fail(fmt::format("\"compression\" is '{}'; allowed: null, zstd, gz", text));
+}
+
 // Finds the file of a shard and checks its size.
 void locate(MdsShard& shard, const IndexEntry& entry, const fs::path& folder) {
   const IndexEntry raw = entry.inside("raw_data");
   shard.raw_bytes = raw.number("bytes", std::numeric_limits<uint32_t>::max());
   shard.file = folder / raw.basename();
   int64_t expected = shard.raw_bytes;
+  const Compression compression = compression_of(entry);
+  const bool has_zip = !entry.at("zip_data").is_null();
+  if (has_zip != (compression != Compression::none)) {
+    throw entry.fail(
+        fmt::format("\"compression\" is {} and \"zip_data\" is {}; allowed: both null "
+                    "for shards that are not compressed, or neither",
+                    entry.at("compression").dump(), has_zip ? "not null" : "null"));
+  }
   std::error_code error;
-  if (!fs::exists(shard.file, error) && !entry.at("zip_data").is_null()) {
-    const std::string compression = entry.text("compression");
-    if (compression != "zstd" && !compression.starts_with("zstd:") && compression != "gz" &&
-        !compression.starts_with("gz:")) {
-      throw entry.fail(
-          fmt::format("\"compression\" is '{}'; allowed: null, zstd, gz", compression));
-    }
+  if (has_zip && !fs::exists(shard.file, error)) {
     const IndexEntry zip = entry.inside("zip_data");
     expected = zip.number("bytes", std::numeric_limits<int64_t>::max());
     shard.file = folder / zip.basename();
+    shard.compression = compression;
   }
   const auto bytes = fs::file_size(shard.file, error);
   if (error) throw entry.fail(fmt::format("{}: {}", shard.file.string(), error.message()));
@@ -159,6 +172,9 @@ std::vector<MdsShard> parse_mds_index(std::string_view text, const fs::path& fol
     if (const std::string format = entry.text("format"); format != "mds") {
       throw entry.fail(fmt::format("\"format\" is '{}'; allowed: mds", format));
     }
+    if (const int64_t version = entry.number("version", 1 << 20); version != 2) {
+      throw entry.fail(fmt::format("version {} of MDS; allowed: 2", version));
+    }
     MdsShard shard;
     shard.samples = static_cast<uint32_t>(entry.number("samples", (int64_t{1} << 30) - 2));
     shard.columns = columns_of(entry);
@@ -174,6 +190,11 @@ std::vector<MdsShard> parse_mds_index(std::string_view text, const fs::path& fol
 
 MdsReader::MdsReader(ShardStream& stream, const MdsShard& shard)
     : stream_(stream), shard_(shard), begins_(size_t{shard.samples} + 1) {
+  if (stream_.compression() != shard.compression) {
+    throw IoError(fmt::format("{}: the compression of the file is {}; by the index it is {}",
+                              stream_.name(), name_of(stream_.compression()),
+                              name_of(shard.compression)));
+  }
   uint32_t samples = 0;
   if (!stream_.read_all(std::as_writable_bytes(std::span(&samples, 1)))) {
     throw IoError(fmt::format("{}: truncated: no number of samples", stream_.name()));

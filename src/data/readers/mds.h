@@ -27,7 +27,8 @@ struct MdsColumn {
 struct MdsShard {
   std::filesystem::path file;  // the shard as it is stored
   int64_t stored_bytes = 0;
-  int64_t raw_bytes = 0;  // decompressed
+  int64_t raw_bytes = 0;                        // decompressed
+  Compression compression = Compression::none;  // of the file
   uint32_t samples = 0;
   std::vector<MdsColumn> columns;
 };

@@ -87,6 +87,17 @@ TEST_F(MdsTest, a_malformed_index_is_refused_with_its_key) {
   EXPECT_TRUE(says(index_refusal(with("\"samples\":1", "\"samples\":999999")), {"do not fit"}));
   EXPECT_TRUE(says(index_refusal(with("\"bytes\":" + std::to_string(shard.size()), "\"bytes\":1")),
                    {"s.mds has", "the index lists 1"}));
+  EXPECT_TRUE(says(index_refusal(with("\"version\":2,\"zip_data\"", "\"version\":99,\"zip_data\"")),
+                   {"shards[0]", "version 99 of MDS; allowed: 2"}));
+  EXPECT_TRUE(says(index_refusal(with("\"compression\":null", "\"compression\":\"zstd\"")),
+                   {"shards[0]", "\"compression\" is \"zstd\" and \"zip_data\" is null"}));
+  const std::string stored = mds_index(mds_index_entry(
+      "gone.mds", shard.size(), 1,
+      R"({"basename":"s.mds","bytes":)" + std::to_string(shard.size()) + "}", "\"zstd\""));
+  const auto raw = parse_mds_index(stored, path(""));
+  ShardStream stream(raw[0].file);
+  EXPECT_TRUE(says(message_of<base::IoError>([&] { MdsReader(stream, raw[0]); }),
+                   {"s.mds", "the compression of the file is none; by the index it is zstd"}));
   const std::string zipped =
       mds_index(mds_index_entry("gone.mds", 9, 1, R"({"basename":"z","bytes":4})", "\"snappy\""));
   EXPECT_TRUE(says(index_refusal(zipped), {"'snappy'; allowed: null, zstd, gz"}));

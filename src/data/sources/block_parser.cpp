@@ -76,7 +76,7 @@ bool BlockParser::next_line(Document& document) {
     } else if (is_json) {
       read_json_line(line, document);
     } else {
-      document.text = line;
+      document.text = document.origin.offset == 0 ? without_mark(line) : line;
       check_text(document, false);
     }
     return true;
@@ -106,10 +106,20 @@ bool BlockParser::next_item(Document& document) {
   return true;
 }
 
+std::string_view BlockParser::without_mark(std::string_view text) const {
+  if (!options_.raw_bytes && text.starts_with(byte_order_mark)) {
+    text.remove_prefix(byte_order_mark.size());
+  }
+  return text;
+}
+
 void BlockParser::read_payload(size_t field, const Payload& payload, Document& document) {
   const std::string_view bytes =
       std::string_view(block_->bytes).substr(payload.begin, payload.end - payload.begin);
-  if (payload.kind == Payload::Kind::text) return set_field(field, bytes, document);
+  if (payload.kind == Payload::Kind::text) {
+    const bool is_file = document.origin.member.empty();
+    return set_field(field, is_file ? without_mark(bytes) : bytes, document);
+  }
   JsonFields& json =
       payload.kind == Payload::Kind::json ? member_fields_[field] : column_fields_[field].value();
   document.rejected = json.read(bytes);
@@ -154,10 +164,11 @@ void BlockParser::check_text(Document& document, bool is_utf8) const {
   for (const std::string_view text : {document.text, document.completion.value_or("")}) {
     const auto bytes = std::as_bytes(std::span(text));
     if (const auto bad = is_utf8 ? std::nullopt : first_invalid_utf8(bytes)) {
-      document.rejected = {RejectReason::invalid_utf8,
-                           fmt::format("byte 0x{:02x} at offset {} of the text is not UTF-8{}",
-                                       static_cast<unsigned>(bytes[*bad]), *bad,
-                                       is_text_file ? "; --raw-bytes accepts it" : "")};
+      document.rejected = {
+          RejectReason::invalid_utf8,
+          fmt::format("byte 0x{:02x} at offset {} of the text is not UTF-8{}{}",
+                      static_cast<unsigned>(bytes[*bad]), *bad,
+                      is_text_file ? "; --raw-bytes accepts it" : "", utf16_hint(bytes))};
       return;
     }
     if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {

@@ -34,6 +34,8 @@ class BlockParser {
   void read_json_line(std::string_view line, Document& document);
   void read_payload(size_t field, const Payload& payload, Document& document);
   void set_field(size_t field, std::string_view text, Document& document) const;
+  // Returns what begins a text file without a byte-order mark, unless raw bytes are read.
+  std::string_view without_mark(std::string_view text) const;
   void check_text(Document& document, bool is_utf8) const;  // is_utf8: known to be
 
   DocumentOptions options_;

@@ -45,6 +45,30 @@ std::optional<SourceKind> kind_by_name(const fs::path& path) {
   return std::nullopt;
 }
 
+// Throws ConfigError if the name shows a compression that another program must undo.
+void check_compression(const fs::path& path, SourceKind given) {
+  struct Program {
+    std::string_view name;
+    std::vector<std::string_view> endings, tar_endings;
+  };
+  const std::array<Program, 2> programs = {
+      {{"xz", {".xz", ".lzma"}, {".txz"}}, {"bzip2", {".bz2"}, {".tbz", ".tbz2"}}}};
+  const auto is_one_of = [&](const std::vector<std::string_view>& endings) {
+    return std::ranges::find(endings, path.extension().string()) != endings.end();
+  };
+  for (const Program& program : programs) {
+    const bool is_tar = is_one_of(program.tar_endings);
+    if (!is_tar && !is_one_of(program.endings)) continue;
+    const SourceKind kind = given != SourceKind::automatic ? given
+                            : is_tar                       ? SourceKind::tar
+                                     : kind_by_name(path.stem()).value_or(SourceKind::json_lines);
+    throw ConfigError(fmt::format(
+        "{}: is compressed by {}; gzip and zstd are read. Decompress it, or read it through a "
+        "pipe: `{} -dc {} | trireme data build - --kind {} ...`",
+        path.string(), program.name, program.name, path.string(), name_of(kind)));
+  }
+}
+
 class Finder {
  public:
   explicit Finder(const ShardOptions& options) : options_(options) {}
@@ -61,8 +85,8 @@ class Finder {
       add_path(input);
     } else if (input.find_first_of("*?[{") != std::string::npos) {
       add_pattern(input);
-    } else if (fs::exists(input + ".idx", ignored)) {
-      add_file(input + ".bin", SourceKind::tokens);  // the prefix of a Megatron pair
+    } else if (fs::exists(input + ".idx", ignored) || fs::exists(input + ".bin", ignored)) {
+      add_file(input + ".bin", SourceKind::tokens);  // the prefix of a data set
     } else {
       throw IoError(fmt::format("{}: cannot be read: No such file or directory", input));
     }
@@ -115,6 +139,7 @@ class Finder {
     if (path.filename() == "index.json" && may_be(SourceKind::mds)) {
       return add_mds(path.parent_path());
     }
+    check_compression(path, options_.kind);
     const auto kind =
         options_.kind == SourceKind::automatic ? kind_by_name(path) : std::optional(options_.kind);
     if (!kind || *kind == SourceKind::mds) {

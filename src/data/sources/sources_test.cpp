@@ -125,6 +125,32 @@ TEST_F(SourcesTest, lines_and_files_are_documents) {
             (std::vector<std::string>{"a.jsonl.gz:1|1", "a.jsonl.gz:2|2"}));
 }
 
+TEST_F(SourcesTest, other_compressions_are_refused_with_the_pipe_that_reads_them) {
+  const auto refused = [&](const std::string& name, SourceKind kind = SourceKind::automatic) {
+    write(name, "x");
+    return message_of<base::ConfigError>(
+        [&] { find_shards({path(name).string()}, {.kind = kind}); });
+  };
+  EXPECT_TRUE(
+      says(refused("a.jsonl.xz"), {"`xz -dc ", "a.jsonl.xz | trireme data build - --kind jsonl"}));
+  EXPECT_TRUE(says(refused("a.txt.bz2"), {"`bzip2 -dc ", "a.txt.bz2 |", "- --kind text"}));
+  EXPECT_TRUE(says(refused("a.tar.xz"), {"`xz -dc ", "- --kind tar"}));
+  EXPECT_TRUE(says(refused("a.txz"), {"`xz -dc ", "- --kind tar"}));
+  EXPECT_TRUE(says(refused("a.xz"), {"- --kind jsonl"}));
+  EXPECT_TRUE(says(refused("a.xz", SourceKind::text), {"- --kind text"}));
+}
+
+TEST_F(SourcesTest, a_byte_order_mark_at_the_beginning_of_a_file_is_skipped) {
+  const std::string mark = "\xef\xbb\xbf";
+  EXPECT_EQ(documents_of("a.txt", mark + "one\n"), (std::vector<std::string>{"a.txt|one\n"}));
+  EXPECT_EQ(documents_of("a.txt", mark + "one\n" + mark + "two", {.split_lines = true}),
+            (std::vector<std::string>{"a.txt:1|one", "a.txt:2|" + mark + "two"}));
+  EXPECT_EQ(documents_of("a.txt", mark + "one", {.raw_bytes = true}),
+            (std::vector<std::string>{"a.txt|" + mark + "one"}));
+  EXPECT_EQ(documents_of("a.jsonl", mark + "{\"text\":\"one\"}\n{\"text\":\"two\"}\n"),
+            (std::vector<std::string>{"a.jsonl:1|one", "a.jsonl:2|two"}));
+}
+
 TEST_F(SourcesTest, bad_text_is_rejected_with_its_reason) {
   EXPECT_EQ(documents_of("a.txt", ""),
             (std::vector<std::string>{"a.txt!empty: the text is empty"}));
@@ -135,6 +161,10 @@ TEST_F(SourcesTest, bad_text_is_rejected_with_its_reason) {
   EXPECT_EQ(documents_of("a.txt", std::string("\xff\0", 2), {.raw_bytes = true})[0],
             "a.txt|" + std::string("\xff\0", 2));
   EXPECT_EQ(documents_of("a.txt", "ok\n\xff\xfe\nok", {.split_lines = true}).size(), 3U);
+  for (const char* name : {"a.txt", "a.jsonl"}) {
+    EXPECT_TRUE(says(documents_of(name, std::string("\xff\xfe{\0", 4))[0],
+                     {"invalid_utf8", "iconv -f UTF-16 -t UTF-8"}));
+  }
   // Mixed encodings: one bad line does not spoil the next.
   const auto mixed = documents_of("a.jsonl", "{\"text\":\"\xe9\"}\n{\"text\":\"\xc3\xa9\"}\n");
   EXPECT_TRUE(says(mixed[0], {"a.jsonl:1!invalid_utf8", "column 10"}));

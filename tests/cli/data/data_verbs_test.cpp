@@ -128,15 +128,38 @@ TEST(BuildVerb, prompts_and_masks_go_through_all_formats) {
   EXPECT_EQ(s.read("d.mask.bin"), std::string("\0\0\1\1\1", 5));
   std::string from = "d";
   for (const std::string format : {"llmc", "nanogpt", "megatron"}) {
-    std::vector<std::string> call = {"data",     "convert", from,    "--output", "to_" + format,
-                                     "--format", format,    "--eod", "0"};
-    if (format == "megatron") call.insert(call.end(), {"--from-type", "u16"});
-    EXPECT_EQ(trireme_json(s, call)["has_mask"], true);
-    from = "to_" + format + ".bin";
+    const base::Json set = trireme_json(s, {"data", "convert", from, "--output", "new/to/" + format,
+                                            "--format", format, "--eod", "0"});
+    EXPECT_EQ(set["has_mask"], true);
+    EXPECT_EQ(set["vocab"], 256);
+    from = "new/to/" + format;
   }
-  EXPECT_EQ(s.read("to_megatron.bin"), s.read("d.bin"));
-  EXPECT_EQ(s.read("to_megatron.idx"), s.read("d.idx"));
-  EXPECT_EQ(s.read("to_megatron.mask.idx"), s.read("d.mask.idx"));
+  EXPECT_EQ(s.read("new/to/megatron.bin"), s.read("d.bin"));
+  EXPECT_EQ(s.read("new/to/megatron.idx"), s.read("d.idx"));
+  EXPECT_EQ(s.read("new/to/megatron.mask.idx"), s.read("d.mask.idx"));
+}
+
+// The name that data build prints is the name that every other command takes.
+TEST(BuildVerb, what_was_built_opens_by_its_prefix) {
+  const Scratch s;
+  write_tiny(s);
+  trireme_json(s, {"train", "tiny_run.toml", "--training.steps=1"});
+  for (const std::string format : {"llmc", "nanogpt"}) {
+    const std::string set = "new/" + format;
+    trireme_json(s, {"data", "build", "text.txt", "--output", set, "--format", format});
+    for (const std::string name : {set, set + ".bin"}) {
+      EXPECT_EQ(trireme_json(s, {"data", "inspect", name})["format"], format);
+    }
+    trireme_json(s, {"train", "tiny_run.toml", "--training.steps=1", "--data", set,
+                     "--job.dump_folder=" + format});
+    EXPECT_TRUE(trireme_json(s, {"eval", "run", "--data", set}).contains("loss"));
+    EXPECT_EQ(trireme_json(s, {"data", "build", set, "--output", "new/joined", "--vocab", "256",
+                               "--overwrite"})["documents"],
+              1);
+  }
+  trireme_json(s,
+               {"data", "tokenizer", "train", "text.txt", "--output", "other/t", "--vocab", "300"});
+  EXPECT_TRUE(s.has("other/t/tokenizer.json"));
 }
 
 TEST(BuildVerb, an_unfinished_build_of_other_options_is_discarded_on_request) {
