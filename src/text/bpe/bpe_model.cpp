@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -35,6 +34,8 @@ std::optional<char32_t> single_char(std::string_view token) {
 BpeModel::BpeModel(Vocabulary vocabulary, const std::vector<MergeRule>& merges, BpeOptions options)
     : vocabulary_(std::move(vocabulary)), options_(std::move(options)), merges_(merges.size()) {
   uint32_t rank = 0;
+  std::vector<std::pair<int32_t, int32_t>> ids;
+  ids.reserve(merges.size());
   for (const MergeRule& merge : merges) {
     const auto id_of = [&](const std::string& token) {
       const int32_t id = id_in(vocabulary_, token);
@@ -48,6 +49,7 @@ BpeModel::BpeModel(Vocabulary vocabulary, const std::vector<MergeRule>& merges, 
     };
     const int32_t left = id_of(merge.left), right = id_of(merge.right);
     merges_.set(left, right, {rank, id_of(merge.left + merge.right)});
+    ids.emplace_back(left, right);
     ++rank;
   }
   if (options_.unk_token) {
@@ -58,7 +60,7 @@ BpeModel::BpeModel(Vocabulary vocabulary, const std::vector<MergeRule>& merges, 
     }
   }
   index_characters();
-  index_boundaries(merges);
+  index_boundaries(merges, ids);
 }
 
 void BpeModel::index_characters() {
@@ -83,20 +85,25 @@ void BpeModel::index_characters() {
   }
 }
 
-void BpeModel::index_boundaries(const std::vector<MergeRule>& merges) {
-  std::set<std::pair<int32_t, int32_t>> pairs;
-  for (const MergeRule& merge : merges) {
+void BpeModel::index_boundaries(const std::vector<MergeRule>& merges,
+                                const std::vector<std::pair<int32_t, int32_t>>& ids) {
+  std::vector<std::pair<int32_t, int32_t>> pairs;
+  pairs.reserve(2 * merges.size());
+  for (size_t i = 0; i < merges.size(); ++i) {
+    const MergeRule& merge = merges[i];
     if (merge.left.empty() || merge.right.empty()) continue;
     const char* end = merge.left.data() + merge.left.size();
     const int32_t last = id_of_char(code_point_before(end).value);
     const int32_t first = id_of_char(code_point_at(merge.right.data()).value);
     // Tokens such as <unk> and <0x0A> can be symbols from the beginning, too.
-    for (const int32_t left : {last, id_in(vocabulary_, merge.left)}) {
-      for (const int32_t right : {first, id_in(vocabulary_, merge.right)}) {
-        if (left >= 0 && right >= 0) pairs.emplace(left, right);
+    for (const int32_t left : {last, ids[i].first}) {
+      for (const int32_t right : {first, ids[i].second}) {
+        if (left >= 0 && right >= 0) pairs.emplace_back(left, right);
       }
     }
   }
+  std::sort(pairs.begin(), pairs.end());
+  pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
   boundaries_ = PairTable(pairs.size());
   for (const auto& [left, right] : pairs) boundaries_.set(left, right, {});
 }

@@ -63,7 +63,9 @@ class BpeModel {
   void merge_into(std::string_view piece, bool is_cacheable, BpeWorkspace& workspace, size_t begin,
                   size_t end, std::vector<int32_t>& ids) const;
   void index_characters();
-  void index_boundaries(const std::vector<MergeRule>& merges);
+  // `ids` are those of the left and right tokens of the merges.
+  void index_boundaries(const std::vector<MergeRule>& merges,
+                        const std::vector<std::pair<int32_t, int32_t>>& ids);
 
   Vocabulary vocabulary_;
   BpeOptions options_;

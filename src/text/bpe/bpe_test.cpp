@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <random>
 
 #include "base/error.h"
@@ -53,15 +52,13 @@ TEST(MergeWord, short_and_long_words_merge_as_the_plain_loop_does) {
   }
 }
 
-TEST(MergeWord, a_word_of_a_megabyte_takes_less_than_seconds) {
+// Quadratic time would reach the time limit of the suite.
+TEST(MergeWord, a_word_of_a_megabyte_is_merged) {
   PairTable merges(20);
   for (int32_t id = 1; id < 12; ++id) merges.set(id - 1, id - 1, {static_cast<uint32_t>(id), id});
   std::vector<int32_t> symbols(1 << 20, 0);
   MergeScratch scratch;
-  const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(merge_word(merges, symbols, scratch), size_t{1} << 9U);
-  // Quadratic time would be minutes; the bound leaves room for sanitizers.
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
 TEST(ByteAlphabet, stands_for_all_bytes) {

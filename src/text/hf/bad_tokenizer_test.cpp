@@ -148,6 +148,50 @@ TEST_F(TokenizerFile, a_token_with_an_empty_normalized_form_is_refused) {
   }
 }
 
+// Ten times ten times ten ...: 4 bytes would become 40 million.
+TEST_F(TokenizerFile, a_normalizer_that_multiplies_the_text_is_refused) {
+  SortedJson json = good();
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", SortedJson::array()}};
+  for (int i = 0; i < 7; ++i) {
+    json["normalizer"]["normalizers"].push_back(
+        {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(10, 'a')}});
+  }
+  const auto tokenizer = open(json);
+  try {
+    (void)tokenizer->encode("aaaa");
+    ADD_FAILURE() << "accepted";
+  } catch (const base::ConfigError& error) {
+    const std::string message = error.what();
+    EXPECT_TRUE(message.starts_with(file().string() + ": normalizer: a text of 4 bytes grows to"))
+        << message;
+    EXPECT_NE(message.find("Replace"), std::string::npos) << message;
+  }
+}
+
+TEST_F(TokenizerFile, an_id_behind_a_gap_is_refused_with_what_to_do) {
+  SortedJson json = good();
+  json["added_tokens"][0]["id"] = 6;
+  json["post_processor"] = nullptr;
+  try {
+    (void)open(json);
+    ADD_FAILURE() << "accepted";
+  } catch (const base::ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("model.vocab"), std::string::npos) << error.what();
+  }
+  json["model"]["vocab"]["<s>"] = 6;
+  EXPECT_EQ(open(json)->encode("<s>ab"), (std::vector<int32_t>{6, 2}));
+}
+
+TEST_F(TokenizerFile, bytes_after_the_end_are_refused) {
+  for (const std::string& tail :
+       {std::string(1, '\0'), std::string("\0more", 5), std::string("x")}) {
+    write("tokenizer.json", good().dump() + tail);
+    EXPECT_THROW((void)open_tokenizer(file()), base::IoError) << tail;
+  }
+  write("tokenizer.json", good().dump() + " \n");
+  EXPECT_EQ(open_tokenizer(file())->vocab_size(), 5);
+}
+
 TEST_F(TokenizerFile, files_that_are_no_json_are_refused) {
   for (const char* bad : {"", "{", "[1,", "\xFF", "{\"model\": \"\xC3\"}"}) {
     write("tokenizer.json", bad);
@@ -179,6 +223,29 @@ TEST_F(TokenizerFile, fingerprint_depends_on_content_only) {
   SortedJson other = good();
   other["model"]["fuse_unk"] = true;
   EXPECT_NE(open(other)->fingerprint(), first);
+}
+
+// Unusual files, here with a token twice, are read in another way than the common ones.
+TEST_F(TokenizerFile, both_ways_to_read_a_file_agree) {
+  SortedJson json = good();
+  for (const char* token : {"\"", "\\", "\n", "\t", "\x01", "\x7f", "\u00e9", "\u2028", "/"}) {
+    json["model"]["vocab"][token] = json["model"]["vocab"].size();
+  }
+  json["added_tokens"][0]["id"] = json["model"]["vocab"].size();
+  json["post_processor"] = nullptr;
+  json["model"]["vocab"]["\"\n"] = json["model"]["vocab"].size() + 1;
+  json["model"]["vocab"]["<s>"] = json["model"]["vocab"].size() - 1;
+  json["model"]["merges"].push_back("\" \n");
+  const auto usual = open(json);
+  std::string text = json.dump();
+  const size_t at = text.find("\"vocab\":{") + 9;
+  write("tokenizer.json", text.insert(at, "\"a\":7,"));
+  const auto unusual = open_tokenizer(folder_);
+  EXPECT_EQ(usual->fingerprint(), unusual->fingerprint());
+  EXPECT_EQ(usual->vocab_size(), unusual->vocab_size());
+  for (const char* sample : {"ab\"\n", "x\t<s>\u00e9"}) {
+    EXPECT_EQ(usual->encode(sample), unusual->encode(sample)) << sample;
+  }
 }
 
 }  // namespace

@@ -9,9 +9,10 @@
 #include <set>
 #include <unordered_map>
 
+#include "base/error.h"
 #include "base/log.h"
-#include "base/sha256.h"
 #include "text/hf/parts.h"
+#include "text/hf/tokenizer_json.h"
 
 namespace trireme::text {
 
@@ -44,25 +45,9 @@ class WorkspacePool {
   std::vector<std::unique_ptr<Workspace>> free_;
 };
 
-// Keys are sorted, merges are pairs, and what does not change ids is left out.
-std::string fingerprint_of(const SortedJson& json) {
-  SortedJson content = json;
-  for (const char* key : {"version", "truncation", "padding"}) content.erase(key);
-  for (SortedJson& merge : content["model"]["merges"]) {
-    if (!merge.is_string()) continue;
-    const auto text = merge.get<std::string>();
-    const size_t space = text.find(' ');
-    merge = SortedJson::array({text.substr(0, space), text.substr(space + 1)});
-  }
-  const std::string canonical = content.dump();
-  base::Sha256 hash;
-  hash.update(std::as_bytes(std::span(canonical)));
-  return hash.hex();
-}
-
 class HfTokenizer final : public Tokenizer {
  public:
-  HfTokenizer(const SortedJson& json, const std::filesystem::path& file);
+  HfTokenizer(const TokenizerJson& tokenizer, const std::filesystem::path& file);
 
   std::string decode(std::span<const int32_t> ids, DecodeOptions options) const override;
   std::unique_ptr<StreamingDecoder> streaming_decoder(DecodeOptions options) const override;
@@ -101,6 +86,8 @@ class HfTokenizer final : public Tokenizer {
   void encode_valid(std::string_view text, EncodeOptions options,
                     std::vector<int32_t>& ids) const override;
   void encode_raw(const Piece& raw, Workspace& workspace, std::vector<int32_t>& ids) const;
+  // Applies the normalizer; its refusals name the file. REQUIRES: there is one.
+  std::string_view normalized(std::string_view text, std::string& storage, bool& keeps_start) const;
   void encode_plain(const Piece& plain, Workspace& workspace, std::vector<int32_t>& ids) const;
   void list_tokens();
   void build_matchers(const JsonValue& root);
@@ -120,10 +107,10 @@ class HfTokenizer final : public Tokenizer {
   mutable WorkspacePool workspaces_;
 };
 
-HfTokenizer::HfTokenizer(const SortedJson& json, const std::filesystem::path& file) {
+HfTokenizer::HfTokenizer(const TokenizerJson& tokenizer, const std::filesystem::path& file) {
   const std::string name = file.string();
-  const JsonValue root(json, name);
-  model_ = read_bpe_model(root.at("model"));
+  const JsonValue root(tokenizer.json, name);
+  model_ = read_bpe_model(root.at("model"), tokenizer.tables);
   if (const auto added = root.find("added_tokens")) {
     added_ = read_added_tokens(*added, model_->vocabulary());
   }
@@ -149,10 +136,10 @@ HfTokenizer::HfTokenizer(const SortedJson& json, const std::filesystem::path& fi
       }
     }
   }
-  build_matchers(root);
-  fingerprint_ = fingerprint_of(json);
-  read_names(file.parent_path());
   list_files(file);
+  build_matchers(root);
+  fingerprint_ = fingerprint_of(tokenizer);
+  read_names(file.parent_path());
 }
 
 void HfTokenizer::list_tokens() {
@@ -183,7 +170,7 @@ void HfTokenizer::build_matchers(const JsonValue& root) {
       }
       std::string storage;
       bool keeps_start = true;
-      normalized_forms_.emplace_back(normalizer_->apply(token.content, storage, keeps_start));
+      normalized_forms_.emplace_back(normalized(token.content, storage, keeps_start));
       const std::string& form = normalized_forms_.back();
       if (form.empty()) {
         root.at("added_tokens")
@@ -282,18 +269,26 @@ void HfTokenizer::encode_valid(std::string_view text, EncodeOptions options,
   workspaces_.give_back(std::move(workspace));
 }
 
+std::string_view HfTokenizer::normalized(std::string_view text, std::string& storage,
+                                         bool& keeps_start) const {
+  try {
+    return normalizer_->apply(text, storage, keeps_start);
+  } catch (const base::ConfigError& error) {
+    throw base::ConfigError(fmt::format("{}: {}", files_.front().string(), error.what()));
+  }
+}
+
 // Text between added tokens that are not normalized.
 void HfTokenizer::encode_raw(const Piece& raw, Workspace& workspace,
                              std::vector<int32_t>& ids) const {
-  Piece normalized = raw;
+  Piece piece = raw;
   if (normalizer_ != nullptr) {
     bool keeps_start = true;
-    normalized.text = normalizer_->apply(raw.text, workspace.normalized, keeps_start);
-    normalized.is_at_start = raw.is_at_start && keeps_start;
+    piece.text = normalized(raw.text, workspace.normalized, keeps_start);
+    piece.is_at_start = raw.is_at_start && keeps_start;
   }
   for_each_part(
-      normalized_matcher_, normalized,
-      [&](const Piece& plain) { encode_plain(plain, workspace, ids); },
+      normalized_matcher_, piece, [&](const Piece& plain) { encode_plain(plain, workspace, ids); },
       [&](const AddedToken& token) { ids.push_back(token.id); });
 }
 
@@ -353,7 +348,7 @@ std::unique_ptr<StreamingDecoder> HfTokenizer::streaming_decoder(DecodeOptions o
 }  // namespace
 
 std::unique_ptr<Tokenizer> open_hf_tokenizer(const std::filesystem::path& file) {
-  return std::make_unique<HfTokenizer>(read_json(file), file);
+  return std::make_unique<HfTokenizer>(read_tokenizer_json(file), file);
 }
 
 }  // namespace trireme::text

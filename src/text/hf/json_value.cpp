@@ -6,7 +6,8 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <iterator>
+#include <sstream>
+#include <utility>
 
 #include "base/error.h"
 #include "text/unicode/utf8.h"
@@ -31,18 +32,32 @@ std::string shown(const SortedJson& value) {
 
 }  // namespace
 
-SortedJson read_json(const std::filesystem::path& file) {
+std::string read_json_text(const std::filesystem::path& file) {
   errno = 0;
   std::ifstream in(file, std::ios::binary);
   if (!in)
     throw base::IoError(fmt::format("{}: cannot be read: {}", file.string(), std::strerror(errno)));
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  std::ostringstream read;
+  read << in.rdbuf();
+  std::string text = std::move(read).str();
   if (in.bad()) throw base::IoError(file.string() + ": cannot be read to its end");
+  if (const size_t nul = text.find('\0'); nul != std::string::npos) {
+    throw base::IoError(fmt::format("{}: is not valid JSON: NUL at byte {} of {}", file.string(),
+                                    nul, text.size()));
+  }
+  return text;
+}
+
+SortedJson parse_json(const std::string& text, const std::filesystem::path& file) {
   try {
     return SortedJson::parse(text);
   } catch (const nlohmann::json::exception& error) {
     throw base::IoError(fmt::format("{}: is not valid JSON: {}", file.string(), error.what()));
   }
+}
+
+SortedJson read_json(const std::filesystem::path& file) {
+  return parse_json(read_json_text(file), file);
 }
 
 void JsonValue::fail(std::string_view message) const {

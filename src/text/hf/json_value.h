@@ -16,7 +16,12 @@ namespace trireme::text {
 // Keys are sorted: objects of a hundred thousand keys are read fast, and dump() is canonical.
 using SortedJson = nlohmann::json;
 
-// Reads and parses. Throws IoError if the file cannot be read or is not JSON.
+// Returns the text of the file. Throws IoError if it cannot be read or contains NUL, which the
+// parser would take for the end of the text.
+std::string read_json_text(const std::filesystem::path& file);
+// Throws IoError, which names the file, if the text is not JSON.
+SortedJson parse_json(const std::string& text, const std::filesystem::path& file);
+// Both.
 SortedJson read_json(const std::filesystem::path& file);
 
 class JsonValue {

@@ -12,8 +12,6 @@ namespace trireme::text {
 
 namespace {
 
-constexpr int64_t max_id = (int64_t{1} << 22) - 1;  // tables are indexed by id
-
 BpeModel::Vocabulary read_vocabulary(const JsonValue& json) {
   if (!json.raw().is_object()) json.fail_supported("an object of tokens and their ids");
   BpeModel::Vocabulary vocabulary;
@@ -21,7 +19,7 @@ BpeModel::Vocabulary read_vocabulary(const JsonValue& json) {
   std::unordered_set<int32_t> taken;
   for (const auto& [token, value] : json.raw().items()) {
     const JsonValue place = json.inside(value, fmt::format("['{}']", token));
-    const auto id = static_cast<int32_t>(place.integer(0, max_id));
+    const auto id = static_cast<int32_t>(place.integer(0, max_token_id));
     if (!taken.insert(id).second) place.fail(fmt::format("the id {} is used twice", id));
     vocabulary.emplace(token, id);
   }
@@ -36,12 +34,11 @@ BpeModel::MergeRule read_merge(const JsonValue& json) {
     return {items[0].string(), items[1].string()};
   }
   if (!json.is_string()) json.fail_supported("a string 'a b' or an array of two strings");
-  const std::string text = json.string();
-  const size_t space = text.find(' ');
-  if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
+  BpeModel::MergeRule merge;
+  if (!split_merge(json.string(), merge)) {
     json.fail_supported("two tokens with one space between them");
   }
-  return {text.substr(0, space), text.substr(space + 1)};
+  return merge;
 }
 
 void check_unsupported(const JsonValue& json) {
@@ -61,17 +58,22 @@ void check_unsupported(const JsonValue& json) {
 
 }  // namespace
 
-std::unique_ptr<BpeModel> read_bpe_model(const JsonValue& json) {
+std::unique_ptr<BpeModel> read_bpe_model(const JsonValue& json,
+                                         const std::optional<ModelTables>& tables) {
   check_unsupported(json);
   BpeOptions options{.fuse_unk = json.boolean_or("fuse_unk", false),
                      .byte_fallback = json.boolean_or("byte_fallback", false),
                      .ignore_merges = json.boolean_or("ignore_merges", false)};
   if (const auto unk = json.find("unk_token")) options.unk_token = unk->string();
-  auto vocabulary = read_vocabulary(json.at("vocab"));
-  std::vector<BpeModel::MergeRule> merges;
-  for (const JsonValue& merge : json.at("merges").items()) merges.push_back(read_merge(merge));
+  auto vocabulary = tables ? BpeModel::Vocabulary(tables->vocab.begin(), tables->vocab.end())
+                           : read_vocabulary(json.at("vocab"));
+  std::vector<BpeModel::MergeRule> unusual;
+  if (!tables) {
+    for (const JsonValue& merge : json.at("merges").items()) unusual.push_back(read_merge(merge));
+  }
   try {
-    return std::make_unique<BpeModel>(std::move(vocabulary), merges, std::move(options));
+    return std::make_unique<BpeModel>(std::move(vocabulary), tables ? tables->merges : unusual,
+                                      std::move(options));
   } catch (const base::ConfigError& error) {
     json.fail(error.what());
   }
@@ -84,7 +86,7 @@ std::vector<AddedToken> read_added_tokens(const JsonValue& json,
   auto next = static_cast<int32_t>(vocabulary.size());
   for (const JsonValue& item : json.items()) {
     AddedToken token{.content = item.at("content").string(),
-                     .id = static_cast<int32_t>(item.at("id").integer(0, max_id)),
+                     .id = static_cast<int32_t>(item.at("id").integer(0, max_token_id)),
                      .single_word = item.boolean_or("single_word", false),
                      .lstrip = item.boolean_or("lstrip", false),
                      .rstrip = item.boolean_or("rstrip", false),
@@ -100,8 +102,8 @@ std::vector<AddedToken> read_added_tokens(const JsonValue& json,
                                                    : next++;
     if (id != token.id) {
       item.at("id").fail(
-          fmt::format("is {}, but '{}' has the id {} by the vocabulary and the "
-                      "tokens before it",
+          fmt::format("is {}, but '{}' has the id {} by the vocabulary and the tokens before it; "
+                      "write the token with the id that is meant into model.vocab",
                       token.id, token.content, id));
     }
     if (is_new) {

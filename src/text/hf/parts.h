@@ -4,10 +4,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "text/bpe/bpe_model.h"
 #include "text/hf/json_value.h"
+#include "text/hf/tokenizer_json.h"
 #include "text/pipeline/added_tokens.h"
 #include "text/pipeline/decoder.h"
 #include "text/pipeline/normalizer.h"
@@ -37,7 +39,9 @@ struct TemplateIds {
 };
 TemplateIds read_post_processor(const JsonValue& json);
 
-std::unique_ptr<BpeModel> read_bpe_model(const JsonValue& json);
+// `tables` stands for the keys vocab and merges, if it is set.
+std::unique_ptr<BpeModel> read_bpe_model(const JsonValue& json,
+                                         const std::optional<ModelTables>& tables);
 
 // Tokens in the order of the file, with the ids that `tokenizers` gives them.
 std::vector<AddedToken> read_added_tokens(const JsonValue& json,

@@ -1,14 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "text/pipeline/normalizer.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "text/unicode/char_classes.h"
 #include "text/unicode/utf8.h"
 
 namespace trireme::text {
 
 namespace {
+
+void check_growth(size_t before, size_t after) {
+  const size_t allowed = max_normalized_bytes(before);
+  if (after <= allowed) return;
+  throw base::ConfigError(fmt::format(
+      "normalizer: a text of {} bytes grows to {}; allowed: {}. Make the contents of its steps "
+      "Replace and Prepend shorter",
+      before, after, allowed));
+}
 
 class FormNormalizer final : public Normalizer {
  public:
@@ -95,7 +108,11 @@ class ReplaceNormalizer final : public Normalizer {
     std::vector<Span> spans;
     pattern_->find(text, spans);
     if (spans.size() == 1 && !spans.front().is_match) return text;
+    size_t bytes = 0;
+    for (const Span& span : spans) bytes += span.is_match ? content_.size() : span.end - span.begin;
+    check_growth(text.size(), bytes);
     storage.clear();
+    storage.reserve(bytes);
     for (const Span& span : spans) {
       if (span.is_match) {
         storage += content_;
@@ -118,6 +135,7 @@ class PrependNormalizer final : public Normalizer {
   std::string_view apply(std::string_view text, std::string& storage,
                          bool& /*keeps_start*/) const override {
     if (text.empty()) return text;
+    check_growth(text.size(), prefix_.size() + text.size());
     storage.assign(prefix_);
     storage.append(text);
     return storage;
@@ -139,8 +157,10 @@ class SequenceNormalizer final : public Normalizer {
                          bool& keeps_start) const override {
     std::string other;
     std::string *used = &other, *free = &storage;
+    const size_t bytes = text.size();
     for (const auto& part : parts_) {
       const std::string_view made = part->apply(text, *free, keeps_start);
+      check_growth(bytes, made.size());
       if (is_view_of(made, *free)) std::swap(used, free);
       text = made;
     }
@@ -156,6 +176,11 @@ class SequenceNormalizer final : public Normalizer {
 };
 
 }  // namespace
+
+size_t max_normalized_bytes(size_t text_bytes) {
+  constexpr size_t factor = 32, always = size_t{1} << 16, most = size_t{1} << 30;
+  return std::max(std::min(factor * text_bytes + always, most), 2 * text_bytes);
+}
 
 std::unique_ptr<Normalizer> form_normalizer(NormalForm form) {
   return std::make_unique<FormNormalizer>(form);

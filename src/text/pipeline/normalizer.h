@@ -17,11 +17,16 @@ class Normalizer {
  public:
   virtual ~Normalizer() = default;
   // Returns the normalized text: `text` itself if nothing changes, otherwise a view of `storage`.
-  // Sets `keeps_start` to false if the first character of the text was removed. Thread-safe.
+  // Sets `keeps_start` to false if the first character of the text was removed. Thread-safe. Throws
+  // ConfigError if the text grows above max_normalized_bytes().
   // REQUIRES: `text` is valid UTF-8 and not a view of `storage`.
   virtual std::string_view apply(std::string_view text, std::string& storage,
                                  bool& keeps_start) const = 0;
 };
+
+// Steps that replace short texts by long ones can multiply a text until memory is exhausted. No
+// normal form grows a text more than eighteenfold.
+size_t max_normalized_bytes(size_t text_bytes);
 
 std::unique_ptr<Normalizer> form_normalizer(NormalForm);
 std::unique_ptr<Normalizer> lowercase_normalizer();

@@ -101,6 +101,7 @@ class OnigurumaTranslator {
     const bool is_first = out_.empty() || out_.ends_with("(") || out_.ends_with("(?:");
     ++at_;
     ++depth_;
+    if (peek() == '*') fail("(*, which begins a verb of PCRE2");
     if (peek() != '?') {
       out_ += '(';
       return;
