@@ -497,7 +497,7 @@ TEST(ConfigRefusal, of_names_outside_of_sections) {
 TEST(ConfigRefusal, of_models) {
   expect_contains(refusal(""), "model.name: required, but not given; models are gpt2-1.5b, ");
   expect_contains(refusal("[model]\nname = \"llama15m\"\n"),
-                  "run.toml:2: model.name: no model 'llama15m'; did you mean 'llama-15m'?");
+                  "run.toml:2: model.name: no model 'llama15m'; did you mean 'llama-11m'?");
   expect_contains(refusal("[model]\nname = \"nowhere/x.toml\"\n"),
                   "run.toml:2: model.name: nowhere/x.toml: no such file");
   expect_contains(refusal("[model]\nname = 3\n"),

@@ -102,8 +102,9 @@ std::vector<Key> keys_of(Config& c) {
            "Newton-Schulz iterations of an update; Muon only");
   k.choice("master_dtype", c.optimizer.master_dtype, {"f32", "u16"},
            "master weights of a bf16 run. f32: an fp32 copy; u16: only the low 16 bits of the fp32 "
-           "master (the bf16 weight is the high part), which saves 2 bytes per parameter and is "
-           "bit-identical");
+           "master (the bf16 weight is the high part), which saves 2 bytes per parameter. Masters "
+           "are the same fp32 values, but a weight halfway between two bf16 (one of 65,536) is "
+           "rounded away from zero, not to even");
 
   k.section("lr_scheduler");
   k.number("warmup_steps", c.lr_scheduler.warmup_steps, at_least(0),
@@ -286,7 +287,9 @@ std::vector<Key> keys_of(Config& c) {
   k.number("pipeline_parallel_degree", c.parallelism.pipeline_parallel_degree,
            {.low = 1, .high = spec::max_pp, .or_value = -1}, "ranks that share the layers (pp)");
   static const std::string schedules_help =
-      schedule::listed_names("or") + ", in any spelling; docs/schedules.md";
+      schedule::listed_names("or") +
+      ", in any spelling, or by PyTorch's name (Interleaved1F1B, ZBVZeroBubble, DualPipeV; for "
+      "InterleavedZeroBubble runs interleaved); docs/schedules.md";
   k.text("pipeline_parallel_schedule", c.parallelism.pipeline_parallel_schedule, schedules_help);
   k.text(
       "pipeline_parallel_schedule_file", c.parallelism.pipeline_parallel_schedule_file,

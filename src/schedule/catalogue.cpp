@@ -36,15 +36,33 @@ const std::array<Named, static_cast<size_t>(Kind::count)> all = {{
      true, [](int p, int m, int) { return dualpipe_v(p, m); }},
 }};
 
+constexpr std::array<PytorchName, 6> names_of_pytorch = {{
+    {"GPipe", Kind::gpipe},
+    {"1F1B", Kind::one_f_one_b},
+    {"Interleaved1F1B", Kind::interleaved},
+    {"InterleavedZeroBubble", Kind::interleaved, false},
+    {"ZBVZeroBubble", Kind::zb_v},
+    {"DualPipeV", Kind::dualpipe_v},
+}};
+
 std::string plain(std::string_view name);
 }  // namespace
 
 std::span<const Named> catalogue() { return all; }
 
+std::span<const PytorchName> pytorch_names() { return names_of_pytorch; }
+
+std::optional<PytorchName> find_pytorch_name(std::string_view name) {
+  const auto found = std::ranges::find_if(
+      names_of_pytorch, [&](const PytorchName& one) { return plain(one.name) == plain(name); });
+  return found == names_of_pytorch.end() ? std::nullopt : std::optional(*found);
+}
+
 Result<Named> find_named(std::string_view name) {
   const auto found = std::ranges::find_if(
       all, [&](const Named& named) { return plain(named.name) == plain(name); });
   if (found != all.end()) return *found;
+  if (const auto other = find_pytorch_name(name)) return named(other->kind);
   std::string names;
   for (const Named& named : all)
     names += fmt::format("{}{}", names.empty() ? "" : ", ", named.name);

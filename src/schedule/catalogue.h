@@ -36,7 +36,17 @@ struct Named {
 // All schedules except capped(), which needs costs.
 std::span<const Named> catalogue();
 
-// Ignores case, dashes and underscores: "ZB-H1", "zbh1". A "no" lists all names.
+// What PyTorch and TorchTitan call a schedule.
+struct PytorchName {
+  std::string_view name;  // "Interleaved1F1B"
+  Kind kind = Kind::gpipe;
+  bool is_same = true;  // false: `kind` is the nearest schedule that exists here
+};
+std::span<const PytorchName> pytorch_names();
+std::optional<PytorchName> find_pytorch_name(std::string_view name);  // in any case of letters
+
+// Accepts the names of the catalogue and of PyTorch. Ignores case, dashes and underscores:
+// "ZB-H1", "zbh1", "ZBVZeroBubble". A "no" lists the names of the catalogue.
 base::Result<Named> find_named(std::string_view name);
 
 // Returns "gpipe, 1f1b or interleaved": the names, with `last` before the last one. Schedules of

@@ -406,8 +406,10 @@ inline const std::vector<Known> known_commands = {
     {"trireme train configs/kjv.toml --job.dump_folder=runs/imported --resume auto", How::started,
      "trireme train tiny_run.toml --training.steps=1000000 --job.dump_folder=runs/imported "
      "--resume auto"},
-    {"trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --seq-len 4096", How::here},
-    {"trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --tokens 2e10", How::here},
+    {"trireme plan --model llama3.2-1b --machine h200 --gpus 8 --batch 512 --seq-len 4096",
+     How::here},
+    {"trireme plan --model llama3.2-1b --machine h200 --gpus 8 --batch 512 --tokens 2e10",
+     How::here},
     {"trireme plan --model llama-3b --machine h200 --gpus 1 --batch 16 --seq-len 4096 --precision "
      "bf16,fp8-tensor,fp8-block",
      How::here},

@@ -126,22 +126,23 @@ Verb plan_verb() {
        .help =
            "With --validate: also fit constants to the runs, and score the fit on held-out runs"}};
   options.insert(options.end(), more.begin(), more.end());
-  return {.name = "plan",
-          .summary = "Find the layout of a job: does it fit, how fast is it, what does it cost",
-          .details =
-              "Prices every layout of a job on a machine: time by term, memory by item. The best\n"
-              "layouts are then planned exactly as the engine would run them. docs/planner.md "
-              "describes\n"
-              "the method. Exit code 1: nothing fits; the report lists changes that would fit.\n\n"
-              "Examples:\n"
-              "  trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --seq-len 4096\n"
-              "  trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --tokens 2e10\n"
-              "  trireme plan configs/llama-11m.toml --machine h200 --json\n"
-              "  trireme plan --from-hf DIR --machine h100 --gpus 64 --batch-tokens 4e6\n"
-              "  trireme plan --validate runs.jsonl",
-          .options = std::move(options),
-          .takes_overrides = true,
-          .run = run_plan};
+  return {
+      .name = "plan",
+      .summary = "Find the layout of a job: does it fit, how fast is it, what does it cost",
+      .details =
+          "Prices every layout of a job on a machine: time by term, memory by item. The best\n"
+          "layouts are then planned exactly as the engine would run them. docs/planner.md "
+          "describes\n"
+          "the method. Exit code 1: nothing fits; the report lists changes that would fit.\n\n"
+          "Examples:\n"
+          "  trireme plan --model llama3.2-1b --machine h200 --gpus 8 --batch 512 --seq-len 4096\n"
+          "  trireme plan --model llama3.2-1b --machine h200 --gpus 8 --batch 512 --tokens 2e10\n"
+          "  trireme plan configs/llama-11m.toml --machine h200 --json\n"
+          "  trireme plan --from-hf DIR --machine h100 --gpus 64 --batch-tokens 4e6\n"
+          "  trireme plan --validate runs.jsonl",
+      .options = std::move(options),
+      .takes_overrides = true,
+      .run = run_plan};
 }
 
 }  // namespace trireme::cli

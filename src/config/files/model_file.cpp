@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
 
 #include "base/error.h"
@@ -289,16 +290,29 @@ std::optional<spec::ModelDims> model_of_earlier_name(const std::string& name,
   return std::nullopt;
 }
 
-std::string no_model(const std::string& name, const std::vector<fs::path>& folders) {
-  const std::vector<std::string> names = model_names(folders);
-  std::vector<std::string_view> views(names.begin(), names.end());
-  for (const EarlierName& earlier : earlier_model_names()) {
-    if (std::find(views.begin(), views.end(), earlier.now) != views.end()) {
-      views.push_back(earlier.name);
+// Returns the name of today that is nearest: by its letters, as a longer name, or by an earlier
+// name.
+std::optional<std::string> nearest_model(const std::string& name,
+                                         const std::vector<std::string>& names) {
+  if (const auto near = nearest(name, {names.begin(), names.end()})) return std::string(*near);
+  const auto longer = std::ranges::find_if(
+      names, [&](const std::string& one) { return !name.empty() && one.starts_with(name); });
+  if (longer != names.end()) return *longer;
+  std::vector<std::string_view> earlier;
+  for (const EarlierName& one : earlier_model_names()) earlier.emplace_back(one.name);
+  const auto near = nearest(name, earlier);
+  for (const EarlierName& one : earlier_model_names()) {
+    if (one.name == near && std::ranges::find(names, one.now) != names.end()) {
+      return std::string(one.now);
     }
   }
-  const auto best = nearest(name, views);
+  return std::nullopt;
+}
+
+std::string no_model(const std::string& name, const std::vector<fs::path>& folders) {
+  const std::vector<std::string> names = model_names(folders);
   std::string text = fmt::format("no model '{}'", name);
+  const auto best = nearest_model(name, names);
   if (best) text += fmt::format("; did you mean '{}'?", *best);
   if (names.empty()) {
     std::vector<std::string> searched;

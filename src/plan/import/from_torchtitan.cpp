@@ -11,6 +11,7 @@
 #include "config/layout.h"
 #include "plan/import/titan_keys.h"
 #include "plan/price/price.h"
+#include "schedule/catalogue.h"
 
 namespace trireme::plan {
 namespace {
@@ -81,32 +82,19 @@ void read_context(TitanKeys& keys, Layout& l, Notes& assumed) {
 
 void read_pipe(TitanKeys& keys, int64_t blocks, Layout& l, Notes& assumed) {
   const char* schedule_key = "parallelism.pipeline_parallel_schedule";
-  std::string schedule = keys.text("experimental.pipeline_parallel_schedule", "1F1B");
-  schedule = keys.text(schedule_key, schedule);
+  std::string name = keys.text("experimental.pipeline_parallel_schedule", "1F1B");
+  name = keys.text(schedule_key, name);
   const auto of_stage = keys.whole("parallelism.pipeline_parallel_layers_per_stage");
   if (l.pp == 1) return;
-  std::string lower = schedule;
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (lower == "gpipe") {
-    l.schedule = Kind::gpipe;
-  } else if (lower == "1f1b") {
-    l.schedule = Kind::one_f_one_b;
-  } else if (lower == "interleaved1f1b" || lower == "interleavedzerobubble") {
-    l.schedule = Kind::interleaved;
-    l.chunks = 2;
-    if (lower != "interleaved1f1b") assumed.emplace_back("Interleaved1F1B instead of " + schedule);
-  } else if (lower == "zbvzerobubble") {
-    l.schedule = Kind::zb_v;
-    l.chunks = 2;
-  } else if (lower == "dualpipev") {
-    l.schedule = Kind::dualpipe_v;
-    l.chunks = 2;
+  if (const auto found = schedule::find_pytorch_name(name)) {
+    l.schedule = found->kind;
+    l.chunks = schedule::chunks_of(found->kind);
+    if (!found->is_same) assumed.emplace_back("Interleaved1F1B instead of " + name);
   } else {
-    keys.problem(schedule_key,
-                 fmt::format("{} is not modelled; expected GPipe, 1F1B, Interleaved1F1B, "
-                             "InterleavedZeroBubble, ZBVZeroBubble or DualPipeV",
-                             schedule));
+    std::vector<std::string_view> known;
+    for (const schedule::PytorchName& one : schedule::pytorch_names()) known.push_back(one.name);
+    keys.problem(schedule_key, fmt::format("{} is not modelled; expected one of {}", name,
+                                           fmt::join(known, ", ")));
   }
   if (l.schedule == Kind::interleaved && of_stage) {
     // Embedding and head count as a layer each.

@@ -127,7 +127,7 @@ void Trials::try_all_memory() {
   try_this(all, "--memory-fraction 1");
 }
 
-// Shorter masters come first: together with the bf16 weights they are bit-identical to fp32.
+// Shorter masters come first: together with the bf16 weights they hold the same fp32 values.
 void Trials::try_shorter_types() {
   if (!shorter_) return;
   const bool new_masters = options_.space.master_dtype == base::DType::f32;

@@ -253,5 +253,15 @@ TEST(CatalogueTest, impossible_shapes_are_refused_with_the_nearest_possible) {
   EXPECT_TRUE(generate("ZB_V", {4, 8, 2}));
 }
 
+TEST(Catalogue, schedules_have_the_names_of_pytorch_too) {
+  EXPECT_EQ(kind_from_name("Interleaved1F1B"), Kind::interleaved);
+  EXPECT_EQ(kind_from_name("InterleavedZeroBubble"), Kind::interleaved);
+  EXPECT_EQ(kind_from_name("ZBVZeroBubble"), Kind::zb_v);
+  EXPECT_EQ(kind_from_name("DualPipeV"), Kind::dualpipe_v);
+  EXPECT_EQ(kind_from_name("GPipe"), Kind::gpipe);
+  EXPECT_EQ(kind_from_name("1F1B"), Kind::one_f_one_b);
+  EXPECT_EQ(kind_from_name("LoopedBFS"), std::nullopt);
+}
+
 }  // namespace
 }  // namespace trireme::schedule
