@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # Run by every build (TriremeBuildInfo.cmake). The commit is, in this order: COMMIT if it is given, that of the git work
-# tree, marked -dirty where tracked files were changed; that which `git archive` wrote into commit.txt; unknown.
+# tree, marked -dirty where tracked files were changed; that which `git archive` wrote into commit.txt; unknown. The date
+# is SOURCE_DATE_EPOCH, that of the commit, that of the archive, or that of this file.
 set(commit "${COMMIT}")
+set(epoch "$ENV{SOURCE_DATE_EPOCH}")
 
-if(NOT commit)
-  find_program(GIT git)
-  set(top "")
-  if(GIT)
-    execute_process(COMMAND ${GIT} -C ${SOURCE_DIR} rev-parse --show-toplevel
-                    OUTPUT_VARIABLE top OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-  endif()
-  file(REAL_PATH ${SOURCE_DIR} source)
-  # Not a tree that was unpacked inside of another repository.
-  if(top STREQUAL source)
+find_program(GIT git)
+set(top "")
+if(GIT)
+  execute_process(COMMAND ${GIT} -C ${SOURCE_DIR} rev-parse --show-toplevel
+                  OUTPUT_VARIABLE top OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+endif()
+file(REAL_PATH ${SOURCE_DIR} source)
+# Not a tree that was unpacked inside of another repository.
+if(top STREQUAL source)
+  if(NOT commit)
     execute_process(COMMAND ${GIT} -C ${SOURCE_DIR} rev-parse --short=12 HEAD
                     OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
     execute_process(COMMAND ${GIT} --no-optional-locks -C ${SOURCE_DIR} status --porcelain --untracked-files=no
@@ -21,13 +23,29 @@ if(NOT commit)
       string(APPEND commit "-dirty")
     endif()
   endif()
+  if(epoch STREQUAL "")
+    execute_process(COMMAND ${GIT} -C ${SOURCE_DIR} log -1 --format=%ct
+                    OUTPUT_VARIABLE epoch OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  endif()
 endif()
 
-if(NOT commit AND EXISTS ${SOURCE_DIR}/cmake/commit.txt)
-  file(STRINGS ${SOURCE_DIR}/cmake/commit.txt archived LIMIT_COUNT 1)
-  if(archived MATCHES "^[0-9a-f]+$")
-    string(SUBSTRING "${archived}" 0 12 commit)
+if(EXISTS ${SOURCE_DIR}/cmake/commit.txt)
+  file(STRINGS ${SOURCE_DIR}/cmake/commit.txt archived LIMIT_COUNT 2)
+  list(GET archived 0 archived_commit)
+  list(GET archived -1 archived_epoch)
+  if(NOT commit AND archived_commit MATCHES "^[0-9a-f]+$")
+    string(SUBSTRING "${archived_commit}" 0 12 commit)
   endif()
+  if(epoch STREQUAL "" AND archived_epoch MATCHES "^[0-9]+$")
+    set(epoch ${archived_epoch})
+  endif()
+endif()
+
+if(epoch MATCHES "^[0-9]+$")
+  set(ENV{SOURCE_DATE_EPOCH} ${epoch})  # which string(TIMESTAMP) takes for now
+  string(TIMESTAMP date "%Y-%m-%d" UTC)
+else()
+  file(TIMESTAMP ${CMAKE_CURRENT_LIST_FILE} date "%Y-%m-%d" UTC)
 endif()
 
 if(NOT commit)

@@ -44,9 +44,7 @@ int run_completion(const Args& args) {
       args, args.text("shell") == "zsh" ? zsh_completion(commands) : bash_completion(commands));
 }
 
-int run_man(const Args& args) {
-  return print_text(args, man_page(all_commands(), build_info().version));
-}
+int run_man(const Args& args) { return print_text(args, man_page(all_commands(), build_info())); }
 
 }  // namespace
 

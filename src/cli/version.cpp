@@ -35,10 +35,15 @@ std::string to_text(const BuildInfo& info) {
 }
 
 base::Json to_json(const BuildInfo& info) {
-  return {{"version", info.version},       {"commit", info.commit},
-          {"build_type", info.build_type}, {"compiler", info.compiler},
-          {"system", info.system},         {"cuda_architectures", info.cuda_architectures},
-          {"gloo", info.has_gloo},         {"nccl", info.has_nccl}};
+  return {{"version", info.version},
+          {"commit", info.commit},
+          {"date", info.date},
+          {"build_type", info.build_type},
+          {"compiler", info.compiler},
+          {"system", info.system},
+          {"cuda_architectures", info.cuda_architectures},
+          {"gloo", info.has_gloo},
+          {"nccl", info.has_nccl}};
 }
 
 Verb version_verb() {

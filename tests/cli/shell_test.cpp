@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -130,6 +131,11 @@ TEST(ShellTest, bash_completes_verbs_options_keys_choices_and_files) {
   EXPECT_EQ(completed(s, "data tokenizer train --patt", 4), WordSet{"--pattern"});
   EXPECT_EQ(completed(s, "data tokenizer train --pattern q", 5), WordSet{"qwen2"});
   EXPECT_EQ(completed(s, "train --resume-", 2), WordSet{"--resume-verify"});
+  for (const std::string verb : {"train", "launch"}) {
+    EXPECT_EQ(completed(s, verb + " --resume ''", 3), (WordSet{"auto", "never"}));
+    EXPECT_EQ(completed(s, verb + " --resume = a", 4), WordSet{"auto"});
+  }
+  EXPECT_EQ(completed(s, "train --device c", 3), (WordSet{"cpu", "cuda"}));
   EXPECT_EQ(completed(s, "train --train", 2), WordSet{"--training."});
   EXPECT_EQ(completed(s, "train --training.grad", 2), WordSet{"--training.grad_dtype="});
   EXPECT_EQ(completed(s, "train --training.dtype = b", 4), WordSet{"bf16"});
@@ -161,6 +167,7 @@ TEST(ShellTest, the_manual_page_is_good_roff_and_has_every_verb) {
     EXPECT_TRUE(contains(page, part)) << part;
   }
   EXPECT_FALSE(contains(page, TRIREME_SOURCE_DIR));
+  EXPECT_TRUE(std::regex_search(page, std::regex(R"(\.TH TRIREME 1 "20\d\d-\d\d-\d\d" )")));
   EXPECT_EQ(page, trireme(s, {"man"}).out);
   if (!has_command(s, "groff")) GTEST_SKIP() << "groff is not installed";
   const Outcome outcome = shell(s, "$T man | groff -man -ww -Tascii");

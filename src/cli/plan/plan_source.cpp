@@ -14,7 +14,6 @@
 #include "config/document.h"
 #include "config/files/model_file.h"
 #include "config/files/stack_file.h"
-#include "config/spelling.h"
 #include "plan/import/config_layout.h"
 #include "plan/import/from_hf.h"
 #include "plan/import/from_megatron.h"
@@ -51,25 +50,8 @@ void take_described(const plan::Described& d, PlanQuestion& q) {
   if (d.gpus == 0 && q.asked) q.gpus = q.asked->ranks();
 }
 
-// Throws ConfigError for a word that is neither an option nor a key of a configuration: its value
-// would be read as the name of a configuration.
-void check_keys(const Args& args) {
-  for (const std::string& word : args.overrides()) {
-    const std::string name = word.substr(0, word.find('='));
-    if (!name.starts_with("--") || name.find('.') != std::string::npos) continue;
-    std::vector<std::string> options;
-    for (const Option& option : plan_question_options()) options.push_back(option.name);
-    const std::vector<std::string_view> names(options.begin(), options.end());
-    const auto near = config::nearest(name, names);
-    throw base::ConfigError(fmt::format("{}: not an option of plan{}; run `trireme plan --help`",
-                                        name,
-                                        near ? fmt::format(", did you mean {}?", *near) : ""));
-  }
-}
-
 // Throws ConfigError if there are several sources of the job.
 void check_sources(const Args& args) {
-  check_keys(args);
   std::vector<std::string> given;
   for (const char* name :
        {"config", "--model", "--from-hf", "--from-megatron", "--from-torchtitan"}) {

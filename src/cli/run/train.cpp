@@ -244,7 +244,8 @@ Verb train_verb() {
            {.name = "--resume",
             .help =
                 "auto: resume from the newest intact checkpoint in the run's folder, or start if "
-                "there is none; STEP: resume from the checkpoint of that step; never: start"},
+                "there is none; STEP: resume from the checkpoint of that step; never: start",
+            .offered = {"auto", "never"}},
            {.name = "--resume-verify",
             .kind = Kind::flag,
             .help = "Before resuming, run the steps between the last two checkpoints again and "

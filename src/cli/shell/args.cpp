@@ -12,6 +12,8 @@
 
 #include "base/error.h"
 #include "cli/shell/number_words.h"
+#include "config/config.h"
+#include "config/schema.h"
 #include "config/spelling.h"
 
 namespace trireme::cli {
@@ -19,6 +21,24 @@ namespace {
 
 std::vector<std::string_view> views_of(const std::vector<std::string>& words) {
   return {words.begin(), words.end()};
+}
+
+// Returns which option or key an unknown option may stand for, or "".
+std::string option_hint(const Verb& verb, const std::string& name) {
+  std::vector<std::string_view> names = {"--json", "--help"};
+  for (const Option& option : verb.options) {
+    if (option.name.starts_with("--")) names.emplace_back(option.name);
+  }
+  if (const auto near = config::nearest(name, names)) {
+    return fmt::format(", did you mean {}?", *near);
+  }
+  config::Config defaults;
+  for (const config::Key& key : config::keys_of(defaults)) {
+    if (name == fmt::format("--{}", key.name)) {
+      return fmt::format(", did you mean --{}?", key.path());
+    }
+  }
+  return "";
 }
 
 CLI::Validator one_of(const std::vector<std::string>& choices) {
@@ -100,7 +120,24 @@ struct Parser {
     }
     args.values_["--json"] = {json ? "1" : "0"};
     if (verb->takes_overrides) args.overrides_ = app->remaining();
+    // The arguments of another program are not ours to check.
+    if (!args.accepts("--program") || !args.has("--program")) check_overrides(args.overrides_);
     return args;
+  }
+
+  // Throws ConfigError for a word that is neither an option nor a key of a configuration: the word
+  // after it would be read as the name of a configuration.
+  void check_overrides(const std::vector<std::string>& words) const {
+    for (const std::string& word : words) {
+      const std::string name = word.substr(0, word.find('='));
+      if (!name.starts_with("--") || name.find('.') != std::string::npos) continue;
+      const std::string hint = option_hint(*verb, name);
+      if (hint.empty() && name != word) continue;  // --key=value: the configuration names sections
+      throw base::ConfigError(fmt::format(
+          "{}: not an option of {}{}; keys of the configuration are set by --section.key=value; "
+          "run `trireme {} --help`",
+          name, verb->name, hint, verb->name));
+    }
   }
 };
 

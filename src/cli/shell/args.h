@@ -25,6 +25,8 @@ struct Option {
   std::vector<std::string>
       choices;           // of a text; empty: any text. Element types have other spellings
   std::string old_name;  // of a flag: an earlier name, which is accepted and not listed
+  // Values that completion offers; others are allowed.
+  std::vector<std::string> offered = {};
 };
 
 // The values of one call, typed by the verb's options. REQUIRES: the verb has the option that is

@@ -12,6 +12,7 @@ namespace trireme::cli {
 struct BuildInfo {
   std::string version;             // "0.1.0"
   std::string commit;              // 12 digits, "-dirty" after changes; or "unknown"
+  std::string date;                // of the commit, "2026-11-18", in UTC
   std::string build_type;          // "Release"
   std::string compiler;            // "GNU 12.2.0"
   std::string system;              // "Linux x86_64"

@@ -49,7 +49,8 @@ std::string words_text(const std::vector<CompletionEntry>& entries) {
 // "words a b".
 std::string values_text(const Option& option) {
   if (option.kind == Kind::flag) return "flag";
-  if (!option.choices.empty()) return fmt::format("words {}", fmt::join(option.choices, " "));
+  const std::vector<std::string>& words = option.choices.empty() ? option.offered : option.choices;
+  if (!words.empty()) return fmt::format("words {}", fmt::join(words, " "));
   return option.kind == Kind::integer || option.kind == Kind::number ? "none" : "files";
 }
 

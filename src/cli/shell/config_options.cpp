@@ -45,7 +45,9 @@ std::vector<Option> config_options() {
       {.name = "--steps",
        .kind = Kind::integer,
        .help = "Number of training steps; sets training.steps"},
-      {.name = "--device", .help = "Device: auto, cuda (or gpu) or cpu; sets system.device"}};
+      {.name = "--device",
+       .help = "Device: auto, cuda (or gpu) or cpu; sets system.device",
+       .offered = {"auto", "cuda", "cpu"}}};
 }
 
 config::ConfigText config_text_of(const Args& args) {

@@ -167,16 +167,16 @@ std::string terms_text(const std::array<ManTerm, count>& terms) {
 
 }  // namespace
 
-std::string man_page(const CommandSet& commands, const std::string& version) {
+std::string man_page(const CommandSet& commands, const BuildInfo& program) {
   std::string text = fmt::format(
       ".\\\" SPDX-License-Identifier: Apache-2.0\n"
       ".\\\" Printed by `trireme man`.\n"
-      ".TH TRIREME 1 \"\" \"trireme {}\" \"User Commands\"\n"
+      ".TH TRIREME 1 \"{}\" \"trireme {}\" \"User Commands\"\n"
       ".SH NAME\ntrireme \\- plan, train and recover the pretraining of language models\n"
       ".SH SYNOPSIS\n.B trireme\n.I verb\n[\\fIoptions\\fR]\n.br\n.B trireme\n"
       "\\fBhelp\\fR [\\fIverb\\fR]\n.br\n.B trireme\n\\fB\\-\\-version\\fR\n"
       ".SH DESCRIPTION\n",
-      escaped(version));
+      program.date, escaped(program.version));
   text += filled(
       "One program that plans, trains and recovers the pretraining of large language models across "
       "many accelerators. Every verb takes --help and --json; with --json, standard output is one "

@@ -6,9 +6,10 @@
 #include <string>
 
 #include "cli/shell/args.h"
+#include "cli/shell/build_info.h"
 
 namespace trireme::cli {
 
-std::string man_page(const CommandSet& commands, const std::string& version);
+std::string man_page(const CommandSet& commands, const BuildInfo& program);
 
 }  // namespace trireme::cli
