@@ -25,6 +25,7 @@
 #include "spec/recipe.h"
 #include "train/batches/batches.h"
 #include "train/batches/data_sets.h"
+#include "train/batches/run_tokenizer.h"
 #include "train/run/validation.h"
 #include "train/weights/inference.h"
 
@@ -72,6 +73,7 @@ struct Losses {
 void add(Losses& sum, const Losses& more) {
   sum.total.loss_sum += more.total.loss_sum;
   sum.total.tokens += more.total.tokens;
+  sum.text_bytes += more.text_bytes;
   sum.sequences.insert(sum.sequences.end(), more.sequences.begin(), more.sequences.end());
 }
 
@@ -83,6 +85,7 @@ Losses all_losses(int64_t count, int64_t at_once, const LossesFrom& losses_from)
       if (loss.tokens == 0) continue;
       all.total.loss_sum += loss.loss_sum;
       all.total.tokens += loss.tokens;
+      all.text_bytes += loss.bytes;
       all.sequences.push_back(loss);
     }
     progress.update(std::min(count, first + at_once));
@@ -148,6 +151,19 @@ config::Config validating_run(const FoundWeights& weights) {
   return config;
 }
 
+// Returns the bytes of text by token of the run's data, as its own validation has them; none if
+// they are not known, or if the tokenizer is not there any more.
+std::vector<int32_t> bytes_by_token(const config::Config& config, const train::DataSets& data,
+                                    int64_t vocab) {
+  try {
+    const auto tokenizer = train::open_run_tokenizer(config, data, vocab);
+    return {tokenizer.token_bytes().begin(), tokenizer.token_bytes().end()};
+  } catch (const base::Error& error) {
+    base::log_info("bits per byte are not computed: {}", error.what());
+    return {};
+  }
+}
+
 // Losses on the held-out samples of the run that the weights belong to, computed as the run does.
 Losses losses_on_run(const Args& args, FoundWeights& weights, train::InferenceOptions options,
                      bool announces) {
@@ -161,6 +177,7 @@ Losses losses_on_run(const Args& args, FoundWeights& weights, train::InferenceOp
   }
   options.seq_len = seq_len;
   options.document_mask = config.training.document_mask;
+  const std::vector<int32_t> token_bytes = bytes_by_token(config, data, weights.dims().vocab);
   train::Inference model(weights, options);
   Losses all;
   for (size_t set = 0; set < data.validations(); ++set) {
@@ -176,7 +193,9 @@ Losses losses_on_run(const Args& args, FoundWeights& weights, train::InferenceOp
     train::SequentialBatches batches(sampler, model.sequences(), count);
     add(all, all_losses(count, model.sequences(), [&](int64_t first) {
           batches.seek(first / model.sequences());
-          return model.losses(batches, [&batches] { return batches.labels(); });
+          auto losses = model.losses(batches, [&batches] { return batches.labels(); });
+          train::add_bytes(batches.labels(), token_bytes, losses);
+          return losses;
         }));
   }
   return all;

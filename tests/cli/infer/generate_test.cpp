@@ -197,6 +197,11 @@ TEST(EvalTest, the_loss_of_bytes_is_printed_in_bits_per_byte) {
   const base::Json lines = trireme_json(model.s, {"eval", "run", "--data", "text.jsonl"});
   EXPECT_EQ(lines.at("loss_sum"), out.at("loss_sum"));
   EXPECT_EQ(lines.at("bytes"), out.at("bytes"));
+  // The run's held-out data, as its own validation.
+  const base::Json held_out = trireme_json(model.s, {"eval", "run"});
+  EXPECT_EQ(held_out.at("bytes"), held_out.at("tokens"));
+  EXPECT_NEAR(held_out.at("bits_per_byte").get<double>(),
+              held_out.at("loss").get<double>() / std::log(2.0), 1e-9);
 }
 
 // A model of 1600 tokens with the tokenizer of 1500 in each place where it is looked for.
