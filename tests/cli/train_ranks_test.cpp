@@ -194,6 +194,13 @@ TEST(TrainRanks, prints_the_layout) {
   EXPECT_EQ(outcome.err.find("step:  1"), outcome.err.rfind("step:  1"));
 }
 
+TEST(TrainRanks, the_layout_names_context_parallelism) {
+  const Scratch s;
+  write_tiny(s);
+  const Outcome context = trireme(s, train_words({"--parallelism.context_parallel_degree=2"}));
+  EXPECT_NE(context.err.find("layout    cp 2"), std::string::npos) << context.err;
+}
+
 TEST(TrainRanks, debug_mode_finds_nothing_and_changes_no_bit) {
   const Words layout = {"--parallelism.tensor_parallel_degree=2",
                         "--parallelism.data_parallel_shard_degree=2", "--parallelism.logical_dp=2"};

@@ -7,6 +7,7 @@
 #include "ckpt/disk/posix_disk.h"
 #include "ckpt/generation/folder.h"
 #include "obs/terminal/number_text.h"
+#include "spec/layout/layout.h"
 #include "train/run/run.h"
 #include "train/run/run_work.h"
 #include "train/run/validation.h"
@@ -19,6 +20,15 @@ std::string saved_line(const SavedGeneration& saved) {
   return fmt::format(
       "saved     checkpoint of step {}: {} in {:.2f} s in the background, {:.2f} s waited",
       saved.step, obs::bytes_text(saved.bytes), saved.durable_seconds, saved.stall_seconds);
+}
+
+// "layout    tp 2 sp, dp 2 ZeRO-3, ...; gradients of 2 workers summed once a step"
+std::string layout_line(const spec::Layout& layout) {
+  const std::string line = "layout    " + spec::words(layout);
+  if (layout.logical_dp == 1) return line;
+  return line + fmt::format("; gradients of {} workers summed {}", layout.logical_dp,
+                            layout.reduce == spec::ReduceWhen::each ? "after each micro-batch"
+                                                                    : "once a step");
 }
 
 ckpt::Guard guard_of(const obs::RunOwner* owner) {
@@ -97,6 +107,7 @@ void Run::log(const std::string& text) const {
 
 void Run::describe() const {
   for (const std::string& line : parts_.start.description) log(line);
+  if (parts_.start.ranks > 1) log(layout_line(parts_.plan().layout));
   for (const std::string& line :
        describe_run(parts_.model, parts_.plan(), parts_.platform, parts_.peaks)) {
     log(line);

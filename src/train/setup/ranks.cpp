@@ -128,34 +128,6 @@ config::System system_of_process(const config::System& asked, bool on_gpu,
   return system;
 }
 
-// "layout    dp 2 ZeRO-3, tp 2, pp 2 (1F1B); gradients of 2 workers summed once a step"
-std::string layout_line(const config::Config& c) {
-  const config::Parallelism& p = c.parallelism;
-  const int64_t copies = p.data_parallel_replicate_degree, shards = p.data_parallel_shard_degree;
-  std::string axes;
-  const auto add = [&axes](const std::string& axis) { axes += (axes.empty() ? "" : ", ") + axis; };
-  if (copies > 1 && shards > 1) {
-    add(fmt::format("dp {} x {} ZeRO-{}", copies, shards, p.zero_stage));
-  } else if (shards > 1) {
-    add(fmt::format("dp {} ZeRO-{}", shards, p.zero_stage));
-  } else if (copies > 1) {
-    add(fmt::format("dp {}", copies));
-  }
-  if (p.tensor_parallel_degree > 1) {
-    add(fmt::format("tp {}{}", p.tensor_parallel_degree,
-                    p.sequence_parallel ? " with sequence parallel" : ""));
-  }
-  if (p.pipeline_parallel_degree > 1) {
-    add(fmt::format("pp {} ({})", p.pipeline_parallel_degree,
-                    p.pipeline_parallel_schedule_file.empty() ? p.pipeline_parallel_schedule
-                                                              : p.pipeline_parallel_schedule_file));
-  }
-  const std::string line = "layout    " + (axes.empty() ? "one rank" : axes);
-  if (p.logical_dp == 1) return line;
-  return line + fmt::format("; gradients of {} workers summed {}", p.logical_dp,
-                            p.reduce == "each" ? "after each micro-batch" : "once a step");
-}
-
 void write_flights(comm::ThreadWorld& world, const fs::path& folder) {
   try {
     fs::create_directories(folder);
@@ -192,8 +164,7 @@ void run_threads(const config::Config& c, const comm::RankInfo& info,
                          : fmt::format("each on {} of its CPU",
                                        start.system.threads == 1
                                            ? "one thread"
-                                           : fmt::format("{} threads", start.system.threads))),
-      layout_line(c)};
+                                           : fmt::format("{} threads", start.system.threads)))};
   try {
     comm::run_ranks(world, [&](int rank) {
       RankStart own = start;
@@ -238,8 +209,7 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
   };
   start.description = {"ranks     this is " + world.info().text(),
                        fmt::format("          processes that communicate over {}",
-                                   backend == RankBackend::gloo ? "Gloo" : "NCCL"),
-                       layout_line(c)};
+                                   backend == RankBackend::gloo ? "Gloo" : "NCCL")};
   const auto failed = [&](const std::exception& error) {
     if (info.failed) info.failed(world, error);
   };
