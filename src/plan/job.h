@@ -10,11 +10,9 @@
 
 namespace trireme::plan {
 
-struct Job {
+// A workload together with its model. REQUIRES: global_batch is not open, except in Described.
+struct Job : spec::Workload {
   spec::ModelSpec model;
-  int64_t seq_len = 0;
-  int64_t global_batch = 0;  // sequences per step
-  bool document_mask = false;
   // The engine's back end, which depends on system.determinism and the machine (backend_for).
   spec::Backend backend = spec::cuda_backend(true);
   // Tokens per step at which progress per token has fallen to half; 0: unknown.
@@ -26,10 +24,7 @@ struct Job {
   int64_t tokens() const { return seq_len * global_batch; }
 };
 
-inline spec::Workload workload_of(const Job& job) {
-  return {
-      .seq_len = job.seq_len, .global_batch = job.global_batch, .document_mask = job.document_mask};
-}
+inline const spec::Workload& workload_of(const Job& job) { return job; }
 
 // Returns the engine's back end on a machine. A machine whose bf16 peak does not exceed its fp32
 // peak counts as a CPU.

@@ -6,6 +6,7 @@
 #include "config/config_text.h"
 #include "config/files_test.h"
 #include "config/layout.h"
+#include "plan/import/config_layout.h"
 #include "plan/samples_test.h"
 #include "plan/search/answer.h"
 #include "plan/search/finalists.h"
@@ -50,6 +51,35 @@ TEST(PrintedMemory, equals_that_of_train_to_the_byte) {
         << model << ": " << spec::to_text(l);
     EXPECT_EQ(p.confirmed.plan, trained) << model << ": " << spec::to_text(l);
   }
+}
+
+// A run over several data sets keeps the losses of all tokens of a step, to sum them by data set.
+TEST(PrintedMemory, of_several_data_sets_equals_that_of_train_to_the_byte) {
+  const config::TemporaryFolder folder;
+  const auto load = [&](const std::string& sets) {
+    return config::load(folder.write("mixture.toml",
+                                     "[model]\nname = \"gpt2-124m\"\n[training]\nseq_len = 256\n"
+                                     "local_batch_size = 1\nglobal_batch_size = 8\n" +
+                                         sets),
+                        {.model_folders = {source_root() / "configs" / "models"}});
+  };
+  const std::string two =
+      "[[training.dataset]]\nname = \"a\"\npath = \"a.bin\"\n"
+      "[[training.dataset]]\nname = \"b\"\npath = \"b.bin\"\n";
+  const spec::Machine machine = shipped_machine("h100");
+  const auto bytes_of = [&](const config::Config& config) {
+    const Job job = job_of(config);
+    const Layout l = layout_of(config);
+    const spec::Plan trained =
+        spec::solve_or_throw(job.model, config::workload_of(config), l, job.backend);
+    const double total =
+        static_cast<double>(trained.predicted.largest().total()) + machine.processor.reserved_bytes;
+    const Proposal p = propose(job, machine, trireme_stack(), l);
+    EXPECT_EQ(p.confirmed.bytes, total);
+    EXPECT_EQ(Pricer(job, machine, trireme_stack()).price(l).bytes, total);
+    return p.confirmed.bytes;
+  };
+  EXPECT_GT(bytes_of(load(two)), bytes_of(load("dataset_path = \"a.bin\"\n")));
 }
 
 TEST(PrintedMemory, of_layouts_with_experts_equals_that_of_train_to_the_byte) {

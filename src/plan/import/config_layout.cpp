@@ -8,9 +8,7 @@ namespace trireme::plan {
 Job job_of(const config::Config& config) {
   Job job;
   job.model = spec::make_model(config.dims);
-  job.seq_len = config.training.seq_len;
-  job.global_batch = config.training.global_batch_size;
-  job.document_mask = config.training.document_mask;
+  static_cast<spec::Workload&>(job) = config::workload_of(config);
   job.backend = spec::cuda_backend(config.system.determinism != "fast");
   return job;
 }

@@ -82,7 +82,8 @@ Layout any_pipeline(Dice& dice, const Job& job,
   }
 }
 
-TEST(EngineMemory, is_exact_for_every_layout_that_the_engine_runs) {
+// Layouts without given cuts or custom schedules, which are priced otherwise (Price::bytes).
+TEST(EngineMemory, is_exact_for_named_schedules_and_balanced_stages) {
   constexpr uint64_t seed = 7;
   SCOPED_TRACE(seed);
   Dice dice(seed);
@@ -92,7 +93,10 @@ TEST(EngineMemory, is_exact_for_every_layout_that_the_engine_runs) {
       for (int i = 0; i < 25; ++i) {
         Job job = job_of(name, batch, dice.of<int64_t>({128, 1024, 4096}));
         job.backend = any_backend(dice);
-        expect_exact(job, with_types(dice, any_pipeline(dice, job)));
+        job.keeps_losses = dice.below(2) == 1;
+        Layout l = with_types(dice, any_pipeline(dice, job));
+        l.head_chunk_rows = dice.of<int64_t>({0, 0, 100, 4096});
+        expect_exact(job, l);
       }
     }
   }

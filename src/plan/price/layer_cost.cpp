@@ -285,7 +285,8 @@ LayerKey layer_key(const Job& job, const Layout& l) {
                .context_kind = l.context_kind,
                .context_slices = l.context_slices,
                .ulysses = std::max(l.ulysses, 1),
-               .ffn_rows = l.ffn_rows};
+               .ffn_rows = l.ffn_rows,
+               .head_chunk_rows = l.head_chunk_rows};
   if (spec::is_fp8(l.precision)) {
     key.bf16_first = l.bf16_first;
     key.bf16_last = l.bf16_last;
@@ -303,7 +304,8 @@ LayerKey layer_key(const Job& job, const Layout& l) {
 }
 
 size_t LayerKeyHash::operator()(const LayerKey& k) const {
-  uint64_t h = static_cast<uint64_t>(k.micro_batch) + 31 * static_cast<uint64_t>(k.ffn_rows);
+  uint64_t h = static_cast<uint64_t>(k.micro_batch) + 31 * static_cast<uint64_t>(k.ffn_rows) +
+               961 * static_cast<uint64_t>(k.head_chunk_rows);
   for (const int value :
        {k.tp, k.cp, k.ep, static_cast<int>(k.recompute), static_cast<int>(k.sequence_parallel),
         static_cast<int>(k.precision), static_cast<int>(k.grad_dtype), k.recompute_blocks,
@@ -361,8 +363,10 @@ LayerCost head_cost(const Job& job, const spec::Machine& machine, const Stack& s
     add_buckets(p, job.model, layer, cost);
     // The engine computes logits in chunks of rows, which cost the same per row.
     const auto& head = std::get<spec::HeadSpec>(job.model.layers.back());
-    p.shape.head_chunk_rows = spec::default_head_chunk(job.backend, p.recipe.storage,
-                                                       head.vocab / key.tp, p.shape.tokens);
+    p.shape.head_chunk_rows = key.head_chunk_rows > 0
+                                  ? key.head_chunk_rows
+                                  : spec::default_head_chunk(job.backend, p.recipe.storage,
+                                                             head.vocab / key.tp, p.shape.tokens);
     cost.scratch_bytes = largest_scratch(facts_of(p, job.model, layer, spec::Recompute::none));
     cost.scratch = static_cast<double>(cost.scratch_bytes);
   }

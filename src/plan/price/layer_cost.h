@@ -28,7 +28,7 @@ struct LayerKey {
   spec::ContextKind context_kind = spec::ContextKind::gather;
   spec::ContextSlices context_slices = spec::ContextSlices::zigzag;
   int ulysses = 1;
-  int64_t ffn_rows = 0;
+  int64_t ffn_rows = 0, head_chunk_rows = 0;
   int etp = 1;
   double row_budget = 1, expert_capacity = 0;
   // Stages whose ranks are between two ranks along ep (Placement::pp_inside); 1: none.

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 #include <unordered_map>
 
 #include "plan/memory/engine_memory.h"
@@ -122,7 +124,7 @@ struct Pricer::State {
   // Costs of layouts with the same key, and times by pipeline.
   struct Known {
     LayerCosts costs;
-    std::unordered_map<uint64_t, RankTimes> times;
+    std::map<std::tuple<int, int, Kind>, RankTimes> times;  // by pp, chunks and schedule
   };
   std::unordered_map<LayerKey, Known, LayerKeyHash> known;
   InFlightTable in_flight;
@@ -159,9 +161,7 @@ struct Pricer::State {
   }
 
   const RankTimes& times_of(const Layout& l, Known& of_key) const {
-    const uint64_t key =
-        (static_cast<uint64_t>(l.pp) * 65536 + static_cast<uint64_t>(l.chunks)) * 8 +
-        static_cast<uint64_t>(l.schedule);
+    const std::tuple key(l.pp, l.chunks, l.schedule);
     const auto found = of_key.times.find(key);
     if (found != of_key.times.end()) return found->second;
     return of_key.times.emplace(key, rank_times(job, l, stack, of_key.costs)).first->second;

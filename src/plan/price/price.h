@@ -56,7 +56,9 @@ struct Price {
   std::array<double, static_cast<size_t>(Item::count)> bytes_of{};
   // The sum on the rank with the highest total. For layouts that the engine runs it is exact except
   // for the gaps that stages of different sizes leave in the stash, so never more than is
-  // allocated.
+  // allocated. It is not exact, but confirm() is, for given cuts and custom schedules, which are
+  // priced as balanced stages of the named schedule, for interleaved groups that are not complete,
+  // and for recipes of fp8 on models with dense blocks beside experts.
   double bytes = 0;
   double model_flops = 0, hardware_flops = 0;  // of one step, over all ranks
   bool operator==(const Price&) const = default;

@@ -21,4 +21,8 @@ RunCost run_cost(const RunQuestion& q) {
   return cost;
 }
 
+double best_save_interval(double save_seconds, double failure_seconds) {
+  return std::sqrt(2 * save_seconds * failure_seconds);
+}
+
 }  // namespace trireme::plan

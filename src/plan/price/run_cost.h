@@ -24,4 +24,8 @@ struct RunQuestion {
 };
 RunCost run_cost(const RunQuestion&);
 
+// Returns the seconds between saves that lose least if a save stalls the run for `save_seconds` and
+// failures come every `failure_seconds` (Young's approximation).
+double best_save_interval(double save_seconds, double failure_seconds);
+
 }  // namespace trireme::plan

@@ -103,9 +103,10 @@ LoneRankFacts lone_rank_facts(const spec::ModelSpec& model, const spec::Plan& pl
 
 LoneRankTime lone_rank_time(const spec::ModelSpec& model, const spec::Workload& work,
                             const spec::Layout& layout, const spec::Machine& machine, int rank) {
-  plan::Job job{.model = model,
-                .seq_len = work.seq_len,
-                .backend = plan::backend_for(machine, layout.deterministic)};
+  plan::Job job;
+  job.model = model;
+  job.seq_len = work.seq_len;
+  job.backend = plan::backend_for(machine, layout.deterministic);
   job.global_batch = plan::filled(job, layout).global_batch();
   const plan::Layout filled = plan::filled(job, layout);
   std::string why = plan::broken_rule(job, filled);
