@@ -7,6 +7,7 @@
 #include <cmath>
 #include <random>
 
+#include "plan/price/run_cost.h"
 #include "tests/planner/rules_rig.h"
 
 namespace trireme::tests {
@@ -38,12 +39,10 @@ double lost_part(const Failing& run) {
   return 1 - kept / total;
 }
 
+// Arithmetic on published counts: there is nothing of Trireme to assert.
 Row mtbf_row() {
   const double cluster = 54.0 * 24 / 419, each = cluster * 16384 / 1000;
   const double bloom = 3.5 * 30 * 24 / 30 * 384 / 1000;
-  EXPECT_NEAR(cluster, 3.1, 0.05);
-  EXPECT_NEAR(each, 50, 1);
-  EXPECT_NEAR(bloom, 32, 1);
   return {"\"Llama 3: 7.7 h between failures per 1,000 GPUs\"; \"BLOOM: 75 h\"",
           fmt::format("419 failures in 54 days on 16,384 GPUs are {:.1f} h for the cluster and "
                       "{:.0f} h per 1,000 GPUs; BLOOM's 30 in 3.5 months on 384 are {:.0f} h",
@@ -52,7 +51,8 @@ Row mtbf_row() {
 }
 
 Row floor_row() {
-  const Failing best{.interval = 1000, .save = 20, .mean = 25000};
+  Failing best{.save = 20, .mean = 25000};
+  best.interval = plan::best_save_interval(best.save, best.mean);
   Failing half = best, twice = best;
   half.interval /= 2;
   twice.interval *= 2;
@@ -75,7 +75,7 @@ Row correlated_row() {
   Failing bursts = single;
   bursts.mean *= 8;
   Failing rarer = bursts;
-  rarer.interval = std::sqrt(2 * bursts.save * bursts.mean);
+  rarer.interval = plan::best_save_interval(bursts.save, bursts.mean);
   const double alone = lost_part(single), together = lost_part(bursts), longer = lost_part(rarer);
   EXPECT_LT(together, alone);
   EXPECT_LT(longer, together);
@@ -89,12 +89,13 @@ Row correlated_row() {
           Evidence::formula};
 }
 
+// A statement without a number: nothing is asserted.
 Row xid_row() {
   return {"\"Evict a node on every XID 13 or 31\"",
           "nothing to compute: 13 (exception of the graphics engine) and 31 (page fault) are "
           "usually faults of the program",
           "does not hold: run on another node; if the error recurs there, the code is at fault",
-          Evidence::arithmetic};
+          Evidence::none};
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ using Section = std::vector<Row> (*)();
 
 std::string_view name_of(Evidence evidence) {
   constexpr std::array<std::string_view, static_cast<size_t>(Evidence::count)> names = {
-      "formula", "published", "arithmetic", "regression"};
+      "formula", "published", "arithmetic", "nothing", "regression"};
   return names[static_cast<size_t>(evidence)];
 }
 
@@ -47,6 +47,7 @@ std::string page() {
       "numbers.\n"
       "- *published*: the test compares the number with a published figure.\n"
       "- *arithmetic*: no function of Trireme computes it.\n"
+      "- *nothing*: the row has no number.\n"
       "- *regression*: the test compares results of the planner with each other. Such a row "
       "guards against changes; it is no evidence that the planner is right.\n\n"
       "Unless a row states otherwise:\n\n"

@@ -62,6 +62,7 @@ enum class Evidence : uint8_t {
   formula,     // a formula with literal numbers in the test
   published,   // a published figure
   arithmetic,  // nothing: no function of Trireme computes it
+  none,        // nothing: the row has no number
   regression,  // the planner's own numbers: guards against changes, no evidence that they are right
   count
 };

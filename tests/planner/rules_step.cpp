@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "plan/price/price.h"
+#include "plan/price/run_cost.h"
 #include "tests/planner/rules_rig.h"
 
 namespace trireme::tests {
@@ -96,16 +97,16 @@ Row balance_row() {
 }
 
 Row interval_row() {
-  const double seconds = std::sqrt(2.0 * 20 * 25000);
+  const double seconds = plan::best_save_interval(20, 25000);
   EXPECT_DOUBLE_EQ(seconds, 1000);
-  const double stall = std::sqrt(2.0 * 0.5 * 25000);
+  const double stall = plan::best_save_interval(0.5, 25000);
   return {
       "Checkpoint every sqrt(2 C tau): 20 s and 7 h (25,000 s) give 1,000 s; with asynchronous "
       "saves C is the stall",
       fmt::format("{:.0f} s; with a stall of 0.5 s {:.0f} s", seconds, stall),
       "holds; with `checkpoint.mean_failure_seconds` a run saves at this interval, computed from "
       "the stall that it measures. It is the longest sensible interval, not a target",
-      Evidence::arithmetic};
+      Evidence::formula};
 }
 
 Row batch_row() {

@@ -2,13 +2,13 @@
 #include "train/checkpointing/run_checkpoints.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/error.h"
 #include "base/text/json.h"
 #include "ckpt/disk/posix_disk.h"
 #include "config/files/model_file.h"
 #include "obs/clock.h"
+#include "plan/price/run_cost.h"
 #include "train/report/run_text.h"
 
 namespace trireme::train {
@@ -285,7 +285,7 @@ double RunCheckpoints::interval_seconds() const {
   if (figures.saves == 0) return first_seconds;
   // The next save begins no sooner than the last one is durable.
   const double best =
-      std::max(std::sqrt(2 * cost * c.mean_failure_seconds), figures.durable_seconds);
+      std::max(plan::best_save_interval(cost, c.mean_failure_seconds), figures.durable_seconds);
   return c.interval_seconds > 0 ? std::min(best, c.interval_seconds) : best;
 }
 
