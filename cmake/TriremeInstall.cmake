@@ -6,11 +6,12 @@ install(DIRECTORY configs/models machines stacks DESTINATION share/trireme FILES
 install(DIRECTORY configs/ DESTINATION share/trireme/configs FILES_MATCHING PATTERN "*.toml" PATTERN models EXCLUDE)
 install(DIRECTORY docs DESTINATION share/doc/trireme FILES_MATCHING PATTERN "*.md")
 install(FILES README.md CHANGELOG.md SECURITY.md LICENSE DESTINATION share/doc/trireme)
-install(FILES LICENSE DESTINATION share/doc/trireme RENAME copyright)  # the name that Debian's policy wants
-install(CODE "set(program \"$<TARGET_FILE:trireme>\")\nset(made \"${PROJECT_BINARY_DIR}/shell\")")
+install(FILES cmake/debian_copyright DESTINATION share/doc/trireme RENAME copyright)
+set(TRIREME_MAINTAINER "Trireme developers <trireme@example.org>" CACHE STRING "Maintainer of the Debian package")
+install(CODE "set(program \"$<TARGET_FILE:trireme>\")\nset(made \"${PROJECT_BINARY_DIR}/shell\")
+set(maintainer \"${TRIREME_MAINTAINER}\")\nset(version \"${PROJECT_VERSION}\")")
 install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/InstallShellFiles.cmake)
 
-set(TRIREME_MAINTAINER "Trireme developers <trireme@localhost>" CACHE STRING "Maintainer of the Debian package")
 set(TRIREME_HOMEPAGE "" CACHE STRING "Home page that the Debian package names")
 
 set(CPACK_GENERATOR DEB)
@@ -18,13 +19,16 @@ set(CPACK_PACKAGE_NAME trireme)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
 set(CPACK_PACKAGE_CONTACT ${TRIREME_MAINTAINER})
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "plans, trains and recovers the pretraining of large language models")
-set(description "One program that plans a training run (will it fit, how fast, which layout), trains on CPUs or NVIDIA GPUs
-with one process or many, checkpoints, resumes, evaluates and generates.")
+# Debian's policy: lines of at most 79 characters.
+set(description "One program that plans a training run (will it fit, how fast, which layout),
+trains on CPUs or NVIDIA GPUs with one process or many, checkpoints, resumes,
+evaluates and generates.")
 if(TRIREME_HAS_CUDA)
   string(APPEND description "
 .
-This build has a CUDA back end for sm ${CMAKE_CUDA_ARCHITECTURES}. It runs without CUDA, too: cuBLAS, cuDNN and NCCL
-are loaded when a GPU is asked for, and `trireme doctor` says what is missing.")
+This build has a CUDA back end for sm ${CMAKE_CUDA_ARCHITECTURES}.
+It runs without CUDA, too: cuBLAS, cuDNN and NCCL are loaded when a GPU is
+asked for, and `trireme doctor` says what is missing.")
   # Packages of NVIDIA's repository; Debian has no such names, and a suggestion may be of what does not exist.
   set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libcublas-${CUDAToolkit_VERSION_MAJOR}-${CUDAToolkit_VERSION_MINOR}, \
 libcudnn9-cuda-${CUDAToolkit_VERSION_MAJOR}, libnccl2")

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2034  # the lists are used by the scripts that source this file
 # Sourced by test.sh, quickstart.sh, scripts/try_package.sh and the Containerfile: what Trireme is built from, by Debian package.
 build_packages=(cmake g++ ninja-build libopenblas-dev libfmt-dev libspdlog-dev nlohmann-json3-dev
                 libcli11-dev libtomlplusplus-dev libgloo-dev libxxhash-dev

@@ -46,7 +46,8 @@ TEST(InstallTest, an_installed_program_finds_its_files_from_any_prefix) {
         "share/trireme/machines/measured/h200.toml", "share/trireme/stacks/fsdp.toml",
         "share/trireme/configs/kjv.toml", "share/doc/trireme/README.md",
         "share/doc/trireme/docs/install.md", "share/doc/trireme/LICENSE",
-        "share/doc/trireme/CHANGELOG.md"}) {
+        "share/doc/trireme/CHANGELOG.md", "share/doc/trireme/copyright",
+        "share/doc/trireme/changelog.gz", "share/man/man1/trireme.1.gz"}) {
     EXPECT_TRUE(s.has(std::string("first/") + file)) << file;
   }
   EXPECT_FALSE(s.has("first/share/trireme/configs/models"));
