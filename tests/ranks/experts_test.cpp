@@ -181,10 +181,13 @@ TEST(ExpertsTest, dense_gradients_have_the_same_bits_for_every_ep) {
     const Results found = results_of(on_ranks(of_model(softmax_moe()), {8, 1, 0, 1, 1, ep, 1}), 1);
     if (ep == 1) expected = found;
     EXPECT_EQ(found.losses, expected.losses);
+    int compared = 0;
     for (const auto& [name, grads] : expected.grads) {
       if (name.find("experts") != std::string::npos) continue;
+      ++compared;
       EXPECT_EQ(found.grads.at(name), grads) << name << ", ep " << ep;
     }
+    EXPECT_GT(compared, 0);
   }
 }
 

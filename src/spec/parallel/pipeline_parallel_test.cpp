@@ -216,8 +216,11 @@ TEST(StashFramesTest, frames_in_use_do_not_overlap_and_gaps_are_what_they_leave)
     std::vector<int> cut;
   };
   int64_t all_gaps = 0;
-  for (const Case& c : {Case{"1f1b", 0, {0, 1}}, Case{"interleaved", 2, {0, 1, 4, 5}},
-                        Case{"zb-v", 0, {0, 4, 5, 6}}, Case{"dualpipe-v", 0, {0, 1, 2, 7}}}) {
+  for (const Case& c :
+       {Case{"1f1b", 0, {0, 1}}, Case{"interleaved", 2, {0, 1, 4, 5}},
+        Case{"interleaved", 3, {0, 1, 2, 3, 4, 7}},
+        Case{"interleaved", 4, {0, 1, 2, 3, 4, 5, 6, 7}}, Case{"zb-v", 0, {0, 4, 5, 6}},
+        Case{"zb-v", 0, {0, 1, 6, 7}}, Case{"dualpipe-v", 0, {0, 1, 2, 7}}}) {
     const Plan plan = plan_of(model, 6,
                               {.pp = 2,
                                .schedule = *schedule::kind_from_name(c.schedule),
