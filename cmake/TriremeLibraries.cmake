@@ -5,10 +5,11 @@ function(trireme_compile_options target)
   # Argument structs with designated initialisers leave fields at their defaults on purpose; GCC 12 warns of it. Its
   # -Wrestrict reports std::string's operator+ (GCC bug 105651).
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion
-                         -Wno-missing-field-initializers -Wno-restrict>)
+                         -Wno-missing-field-initializers $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>>)
   if(CMAKE_UNITY_BUILD)
     # To the compiler a file that another includes is a header, where a type of an unnamed namespace would be a fault.
-    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+    target_compile_options(${target} PRIVATE
+                           $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>)
   endif()
   # fmt takes nvcc for a compiler without constexpr.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-O3 --expt-relaxed-constexpr
@@ -70,7 +71,14 @@ function(trireme_group_by_directory target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
 endfunction()
 
+# Of the folders that read arguments and files, or queue work of other folders: a third less time of the compiler, and
+# no loop that a user would wait for. Hashes of checkpoints are xxHash's, whose loops are written for vectors.
+set(TRIREME_LIGHT_FOLDERS analysis board ckpt cli config obs train)
+set(TRIREME_LIGHT_OPTIONS $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+
 function(trireme_add_folders)
+  trireme_add_precompiled(product)
+  trireme_add_precompiled(light ${TRIREME_LIGHT_OPTIONS})
   file(STRINGS ${PROJECT_SOURCE_DIR}/src/floors.txt lines REGEX "^[0-9]")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/floors.txt)
   set(folders "")
@@ -118,10 +126,11 @@ function(trireme_add_folders)
     endif()
     target_include_directories(trireme_${folder} PUBLIC ${PROJECT_SOURCE_DIR}/src)
     trireme_compile_options(trireme_${folder})
-    if(folder MATCHES "^(analysis|board|ckpt|cli|config|obs|train)$")
-      # They read arguments and files, or queue work of other folders: a third less time of the compiler, and no loop
-      # that a user would wait for. Hashes of checkpoints are xxHash's, whose loops are written for vectors.
-      target_compile_options(trireme_${folder} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+    if(folder IN_LIST TRIREME_LIGHT_FOLDERS)
+      target_compile_options(trireme_${folder} PRIVATE ${TRIREME_LIGHT_OPTIONS})
+      trireme_precompile(trireme_${folder} light)
+    else()
+      trireme_precompile(trireme_${folder} product)
     endif()
     if(TRIREME_HAS_CUDA AND EXISTS ${PROJECT_SOURCE_DIR}/src/${folder}/cuda)
       trireme_link_cuda(trireme_${folder})
@@ -152,7 +161,7 @@ function(trireme_add_folders)
   # The CPU kernels may fuse multiply-add and vectorise the sums that say so; both are fixed by the binary, not by the
   # number of threads.
   file(GLOB_RECURSE cpu_kernels ${PROJECT_SOURCE_DIR}/src/kernels/cpu/*.cpp)
-  set_source_files_properties(${cpu_kernels} PROPERTIES
+  set_source_files_properties(${cpu_kernels} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
     COMPILE_OPTIONS "-O3;-ffp-contract=fast;-fopenmp-simd;-fno-math-errno;-fno-trapping-math")
 endfunction()
 
@@ -166,6 +175,8 @@ set(TRIREME_LIGHT_TEST_OPTIONS -O0)
 set(TRIREME_LIGHT_TESTS analysis board ckpt cli config data device engine obs optim plan train)
 
 function(trireme_add_unit_tests)
+  trireme_add_precompiled(test TEST ${TRIREME_TEST_OPTIONS})
+  trireme_add_precompiled(light_test TEST ${TRIREME_LIGHT_TEST_OPTIONS})
   foreach(folder IN LISTS TRIREME_FOLDERS)
     file(GLOB_RECURSE tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/*_test.cpp)
     if(tests)
@@ -174,8 +185,10 @@ function(trireme_add_unit_tests)
       trireme_compile_options(${folder}_test)
       if(folder IN_LIST TRIREME_LIGHT_TESTS)
         target_compile_options(${folder}_test PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${TRIREME_LIGHT_TEST_OPTIONS}>)
+        trireme_precompile(${folder}_test light_test)
       else()
         target_compile_options(${folder}_test PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${TRIREME_TEST_OPTIONS}>)
+        trireme_precompile(${folder}_test test)
       endif()
       target_link_libraries(${folder}_test PRIVATE trireme_${folder} GTest::gtest_main)
       if(folder STREQUAL comm)
