@@ -15,6 +15,7 @@
 #include "comm/nccl.h"
 #include "config/files/model_file.h"
 #include "device/accelerator.h"
+#include "device/architectures.h"
 #include "device/host_cores.h"
 #include "obs/terminal/number_text.h"
 #include "train/report/peaks.h"
@@ -75,8 +76,9 @@ void print_gpus(const device::GpuStatus& status) {
     fmt::print("device cuda    no: {}\n", status.problem);
   }
   if (!status.in_build) return;
-  fmt::print("cuda           driver for CUDA {}, built with CUDA {} for sm {}\n",
-             cuda_text(status.driver_version), cuda_text(status.runtime_version), status.built_for);
+  fmt::print("cuda           driver for CUDA {}, built with CUDA {} for {}\n",
+             cuda_text(status.driver_version), cuda_text(status.runtime_version),
+             device::architectures_text(status.built_for));
   for (const base::LibraryReport& library : all_libraries()) {
     fmt::print("library        {}\n",
                library.problem.empty()

@@ -5,6 +5,7 @@
 #include "base/text/json.h"
 #include "cli/shell/build_info.h"
 #include "cli/verbs.h"
+#include "device/architectures.h"
 
 namespace trireme::cli {
 namespace {
@@ -30,7 +31,7 @@ std::string to_text(const BuildInfo& info) {
       "back ends  cpu: yes; cuda: {}; gloo: {}; nccl: {}\n",
       info.version, info.commit, info.build_type.empty() ? "no build type" : info.build_type,
       info.compiler, info.system,
-      info.cuda_architectures.empty() ? "no" : "sm " + info.cuda_architectures,
+      info.cuda_architectures.empty() ? "no" : device::architectures_text(info.cuda_architectures),
       yes_or_no(info.has_gloo), yes_or_no(info.has_nccl));
 }
 

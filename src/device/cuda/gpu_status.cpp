@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "device/architectures.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/gpu_libraries.h"
 
@@ -13,28 +14,6 @@ namespace {
 
 std::string version_text(int cuda_version) {
   return fmt::format("{}.{}", cuda_version / 1000, cuda_version % 1000 / 10);
-}
-
-// Returns whether code for `architecture` ("90a", "90", "80") runs on compute capability
-// major.minor. An architecture with a letter runs on exactly that chip; a plain one also on later
-// minors.
-bool runs_on(const std::string& architecture, int major, int minor) {
-  const bool is_exact = architecture.back() < '0' || architecture.back() > '9';
-  const int number = std::stoi(architecture);
-  const int built_major = number / 10, built_minor = number % 10;
-  return built_major == major && (is_exact ? built_minor == minor : built_minor <= minor);
-}
-
-// The list of CMake's CMAKE_CUDA_ARCHITECTURES, with commas.
-std::vector<std::string> architectures() {
-  const std::string all = TRIREME_CUDA_ARCHITECTURES;
-  std::vector<std::string> list;
-  for (size_t begin = 0; begin < all.size();) {
-    const size_t end = std::min(all.find(',', begin), all.size());
-    list.push_back(all.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return list;
 }
 
 GpuInfo describe(int index) {
@@ -46,10 +25,7 @@ GpuInfo describe(int index) {
   gpu.major = properties.major;
   gpu.minor = properties.minor;
   gpu.multiprocessors = properties.multiProcessorCount;
-  const auto list = architectures();
-  if (std::none_of(list.begin(), list.end(), [&gpu](const std::string& architecture) {
-        return runs_on(architecture, gpu.major, gpu.minor);
-      })) {
+  if (!runs_on(TRIREME_CUDA_ARCHITECTURES, gpu.major, gpu.minor)) {
     gpu.problem = fmt::format(
         "compute capability {}.{}, but this build has code for {}; configure with "
         "-DCMAKE_CUDA_ARCHITECTURES={}{} and build again",
