@@ -3,18 +3,24 @@
 # From a bare machine to a trained small model: installs, builds, trains a Llama of 0.8 M parameters on the King James
 # text for two minutes, and shows the curve, the memory table and a sample.
 #   ./quickstart.sh          in runs/kjv; an earlier quickstart there is replaced
+# CUDA is built where a GPU is; TRIREME_CUDA=ON (a missing CUDA is an error) and OFF choose otherwise.
 set -euo pipefail
 cd "$(dirname "$0")"
 . scripts/packages.sh
 
 case "${1:-}" in
   "") ;;
-  -h | --help) sed -n '3,5s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '3,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) echo "quickstart.sh: unknown argument '$1'; known is --help" >&2; exit 2 ;;
 esac
 
-install_packages "${build_packages[@]}" "${test_packages[@]}" bible-kjv
-build release trireme
+install_packages "${build_packages[@]}" bible-kjv
+cuda=${TRIREME_CUDA:-AUTO}
+if [ -z "${TRIREME_CUDA:-}" ] && ! has_gpu; then
+  cuda=OFF
+  echo "== this machine has no NVIDIA GPU: CUDA is left out (TRIREME_CUDA=ON ./quickstart.sh builds it all the same)"
+fi
+build release -DTRIREME_TESTS=OFF -DTRIREME_CUDA="$cuda" trireme
 trireme=./build/release/trireme
 
 echo "== the text"

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds Trireme and runs its tests, from a bare clone.
 #   ./test.sh          the suite that every change must pass (budget: docs/testing.md)
-#   ./test.sh --full   also what the default run only samples, and everything under AddressSanitizer + UndefinedBehaviorSanitizer and under ThreadSanitizer
+#   ./test.sh --full   also what the default run only samples, a build with clang, and everything under AddressSanitizer + UndefinedBehaviorSanitizer and under ThreadSanitizer
+# TRIREME_CUDA=OFF leaves CUDA out. Without a GPU its kernels are compiled as far as PTX; with --full to the end.
 set -euo pipefail
 cd "$(dirname "$0")"
 . scripts/packages.sh
@@ -11,44 +12,45 @@ full=0
 for argument in "$@"; do
   case "$argument" in
     --full) full=1 ;;
-    -h | --help) sed -n '3,5s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '3,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "test.sh: unknown argument '$argument'; known are --full and --help" >&2; exit 2 ;;
   esac
 done
 
 install_packages "${build_packages[@]}" "${test_packages[@]}"
-build release
+cuda=(-DTRIREME_CUDA="${TRIREME_CUDA:-AUTO}")
+if ! has_gpu; then
+  [ "$full" -eq 1 ] && cuda+=(-DCMAKE_CUDA_ARCHITECTURES=90a) || cuda+=(-DCMAKE_CUDA_ARCHITECTURES=90a-virtual)
+fi
+build release "${cuda[@]}"
 echo "== testing release"
-ctest --preset release -j "$(nproc)"
-
-# The arithmetic of shards is where a wrong index would corrupt a checkpoint: always under the sanitizers too.
-build shards spec_test
-echo "== testing shards under asan"
-shares=()
-for ((share = 0; share < $(nproc); ++share)); do
-  GTEST_TOTAL_SHARDS=$(nproc) GTEST_SHARD_INDEX=$share ./build/shards/spec_test --gtest_brief=1 &
-  shares+=($!)
-done
-for share in "${shares[@]}"; do wait "$share"; done
+output=build/release/test_output
+rm -rf "$output"
+passed=0
+ctest --preset release -j "$(nproc)" --output-junit "$PWD/$output/ctest.xml" 2>&1 | follow_tests || passed=$?
+scripts/test_report.sh "$output"
+[ "$passed" -eq 0 ] || exit "$passed"
 
 if [ "$full" -eq 1 ]; then
   echo "== testing every layout of up to eight ranks"
-  TRIREME_FULL=1 ./build/release/tests/ranks_tests --gtest_brief=1 --gtest_filter='*every_layout*'
+  TRIREME_FULL=1 ./build/release/tests/ranks_tests --gtest_brief=1 --gtest_filter='*every_layout*' 2>&1 | follow "testing"
   echo "== testing checkpoints: every pair of layouts, a million power cuts"
-  TRIREME_FULL=1 ./build/release/tests/ckpt_tests --gtest_brief=1 --gtest_filter='*every_layout*:*sampled*'
+  TRIREME_FULL=1 ./build/release/tests/ckpt_tests --gtest_brief=1 --gtest_filter='*every_layout*:*sampled*' 2>&1 | follow "testing"
   echo "== testing twenty histories of kills and resumes"
-  TRIREME_FULL=1 ./build/release/tests/cli_tests --gtest_brief=1 --gtest_filter='*histories*'
+  TRIREME_FULL=1 ./build/release/tests/cli_tests --gtest_brief=1 --gtest_filter='*histories*' 2>&1 | follow "testing"
   try_to_install "${launcher_packages[@]}"
   echo "== testing stopped runs under every launcher, two writers in one folder, changed data"
-  TRIREME_FULL=1 ./build/release/tests/stops/stops_tests
+  TRIREME_FULL=1 ./build/release/tests/stops/stops_tests 2>&1 | follow "testing"
   echo "== testing every shape of every schedule"
-  ./build/release/schedule_test --gtest_brief=1 --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_every_shape*'
+  ./build/release/schedule_test --gtest_brief=1 --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_every_shape*' 2>&1 | follow "testing"
+  install_packages clang
+  build clang -DTRIREME_TESTS=OFF trireme
   for preset in asan tsan; do
     build "$preset"
     # Whole programs: the leak check at the end of a process costs seconds.
     for program in build/"$preset"/*_test build/"$preset"/tests/*_test build/"$preset"/tests/*_tests; do
       echo "== testing $program"
-      "$program" --gtest_brief=1
+      "$program" --gtest_brief=1 2>&1 | follow "testing"
     done
   done
 fi

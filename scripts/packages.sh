@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034  # the lists are used by the scripts that source this file
-# Sourced by test.sh, quickstart.sh, scripts/try_package.sh and the Containerfile: what Trireme is built from, by Debian package.
+# Sourced by test.sh, quickstart.sh, scripts/try_package.sh and the Containerfile: what Trireme is built from, by Debian
+# package, and how it is built.
+. "$(dirname "${BASH_SOURCE[0]}")/progress.sh"
+
 build_packages=(cmake g++ ninja-build libopenblas-dev libfmt-dev libspdlog-dev nlohmann-json3-dev
                 libcli11-dev libtomlplusplus-dev libgloo-dev libxxhash-dev
                 zlib1g-dev libzstd-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev
                 libjs-dygraphs)
-test_packages=(libgtest-dev)
+# mold links the 40 test programs in seconds; without it GNU ld does.
+test_packages=(libgtest-dev mold)
 # What cpack needs for a Debian package.
 package_packages=(dpkg-dev file)
 # Launchers and schedulers that ./test.sh --full runs Trireme under.
@@ -31,9 +35,9 @@ install_packages() {
     as_root=(sudo)
   fi
   echo "== installing ${missing[*]}"
-  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" apt-get update -qq 2>&1 | follow "reading the lists of packages"
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" 2>&1 >/dev/null | follow "installing"
 }
 
 # try_to_install PACKAGE...: prints a warning for each package that cannot be installed, and continues.
@@ -44,11 +48,22 @@ try_to_install() {
   done
 }
 
-# build PRESET [TARGET...]
+# Whether this machine has an NVIDIA GPU.
+has_gpu() {
+  compgen -G '/dev/nvidia[0-9]*' >/dev/null ||
+    { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
+}
+
+# build PRESET [-DOPTION=VALUE...] [TARGET...]: configures with the options, and with the tests unless they say otherwise;
+# builds the targets, or everything. REQUIRES: set -o pipefail.
 build() {
-  local preset=$1
+  local preset=$1 options=(-DTRIREME_TESTS=ON)
   shift
+  while [[ ${1:-} == -D* ]]; do
+    options+=("$1")
+    shift
+  done
   echo "== building $preset${1:+: $*}"
-  cmake --preset "$preset" -DTRIREME_TESTS=ON >/dev/null
-  cmake --build --preset "$preset" ${1+--target "$@"} -- --quiet
+  cmake --preset "$preset" "${options[@]}" 2>&1 >/dev/null | follow "configuring"
+  NINJA_STATUS=$ninja_status cmake --build --preset "$preset" ${1+--target "$@"} 2>&1 | follow_build
 }

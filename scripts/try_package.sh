@@ -28,8 +28,8 @@ fi
 install_packages "${build_packages[@]}" "${package_packages[@]}" debootstrap
 if [ -z "$deb" ]; then
   echo "== building the package"
-  cmake --preset release -B "$build" -DTRIREME_TESTS=OFF ${configure[@]+"${configure[@]}"} >/dev/null
-  cmake --build "$build" --target trireme -- --quiet
+  cmake --preset release -B "$build" -DTRIREME_TESTS=OFF ${configure[@]+"${configure[@]}"} 2>&1 >/dev/null | follow "configuring"
+  NINJA_STATUS=$ninja_status cmake --build "$build" --target trireme 2>&1 | follow_build
   rm -f "$build"/trireme_*.deb
   (cd "$build" && cpack)
   deb=$(ls "$build"/trireme_*.deb)
