@@ -23,9 +23,9 @@ constexpr double skipped_share = 0.9;
 // Why the state of the last step was not saved, and what a resume would do.
 std::string unsaved_text(const train::TrainSummary& s) {
   std::string text =
-      fmt::format(s.was_stopped ? "stopped after step {}, which was not saved"
-                                : "step {} is the last one, and its checkpoint was not saved",
-                  s.steps);
+      s.was_stopped
+          ? fmt::format("stopped after step {}, which was not saved", s.steps)
+          : fmt::format("step {} is the last one, and its checkpoint was not saved", s.steps);
   if (!s.save_problem.empty()) text += ": " + s.save_problem;
   const int64_t newest = train::newest_checkpoint(s);
   if (newest <= 0) return text + "; there is no checkpoint to resume from";
