@@ -134,10 +134,10 @@ TEST_F(BadCorpusTest, options_and_empty_inputs_are_refused) {
   EXPECT_TRUE(says(message_of<base::IoError>([&] {
                      CorpusOptions none;
                      none.inputs = {write("a.txt", "x").string()};
-                     none.output = path("no/such/out");
+                     none.output = path("a.txt/out");
                      build_corpus(none);
                    }),
-                   {"out.build: cannot be written: No such file"}));
+                   {"out.build: cannot be written: Not a directory"}));
 }
 
 TEST_F(BadCorpusTest, two_builds_of_one_output_exclude_each_other) {
