@@ -14,7 +14,7 @@ function(trireme_compile_options target)
                            -Wno-subobject-linkage -Wno-stringop-overflow -Wno-array-bounds>)
   endif()
   # fmt takes nvcc for a compiler without constexpr.
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-O3 --expt-relaxed-constexpr
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${TRIREME_CUDA_HOST_OPTIMISATION} --expt-relaxed-constexpr
                          -DFMT_USE_CONSTEXPR=1 -Xcompiler=-Wall,-Wextra>)
   if(TRIREME_SANITIZE)
     # Sanitized std::regex is reported by GCC 12 (its bug 105562).

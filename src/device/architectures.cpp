@@ -60,7 +60,8 @@ std::string architectures_text(const std::string& architectures) {
     names += (names.empty() ? "" : ",") + one.name;
   }
   return fmt::format(
-      "sm {} as PTX (the driver compiles it at the first start, which takes minutes; "
+      "sm {} as PTX (not optimised; the driver compiles it at the first start, which takes "
+      "minutes; "
       "-DCMAKE_CUDA_ARCHITECTURES={} builds code)",
       names, names);
 }
