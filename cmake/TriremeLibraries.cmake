@@ -12,6 +12,8 @@ function(trireme_compile_options target)
     # again, by other names. Builds that compile file by file keep these warnings.
     target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:
                            -Wno-subobject-linkage -Wno-stringop-overflow -Wno-array-bounds>)
+    # Clang's -Wshadow compares with names of the files before, GCC's does not.
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-shadow>)
   endif()
   # fmt takes nvcc for a compiler without constexpr.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${TRIREME_CUDA_HOST_OPTIMISATION} --expt-relaxed-constexpr
