@@ -6,6 +6,8 @@
 
 #include <memory>
 
+#include "base/text/printable.h"
+
 namespace trireme::base {
 namespace {
 
@@ -38,7 +40,7 @@ void log(LogLevel level, std::string_view message) {
   const char* prefix = level == LogLevel::warning ? "warning: "
                        : level == LogLevel::error ? "error: "
                                                   : "";
-  logger().log(level_of(level), "{}{}", prefix, message);
+  logger().log(level_of(level), "{}{}", prefix, printable_lines(message));
 }
 
 void set_log_level(LogLevel lowest) { logger().set_level(level_of(lowest)); }

@@ -11,7 +11,8 @@ namespace trireme::base {
 
 enum class LogLevel : unsigned char { info, warning, error };
 
-// Thread-safe; one line per call. Warnings and errors have a prefix.
+// Thread-safe; one message per call. Warnings and errors have a prefix. Control characters are
+// written out, since messages quote names and texts of files.
 void log(LogLevel, std::string_view message);
 // Drops messages below `lowest` from now on.
 void set_log_level(LogLevel lowest);

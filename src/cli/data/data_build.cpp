@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/text/count_text.h"
 #include "base/text/json.h"
+#include "base/text/printable.h"
 #include "cli/data/data_options.h"
 #include "cli/data/data_verbs.h"
 #include "cli/shell/progress.h"
@@ -178,7 +179,8 @@ std::string result_text(const BuildCall& call, const base::Json& result) {
   text += fmt::format("  rejected   {}\n", reasons);
   for (const base::Json& line : result["rejected_first"]) {
     text += fmt::format("             {}: {}: {}\n", line["place"].get<std::string>(),
-                        line["reason"].get<std::string>(), line["detail"].get<std::string>());
+                        line["reason"].get<std::string>(),
+                        base::printable(line["detail"].get<std::string>()));
   }
   return text + fmt::format("             all of them: {}.rejected.jsonl\n",
                             data::corpus_prefix(call.corpus.output).string());

@@ -6,6 +6,7 @@
 
 #include "analysis/diagnosis.h"
 #include "base/error.h"
+#include "base/text/printable.h"
 #include "cli/verbs.h"
 #include "cli/watch/diagnosis_text.h"
 #include "obs/clock.h"
@@ -45,20 +46,22 @@ int run_diagnose(const Args& args) {
     fmt::print("{}\n", answer.dump(-1, ' ', false, base::Json::error_handler_t::replace));
     return 0;
   }
-  fmt::print("{}: {}\n", run.name, diagnosis.sentence);
+  fmt::print("{}: {}\n", base::printable(run.name), base::printable(diagnosis.sentence));
   const analysis::Waterfall& fall = diagnosis.waterfall;
   if (fall.is_measured) {
     fmt::print("\nwhere a step's time goes (means over {} ranks, steps {} to {}):\n{}",
                run.ranks_shape.rows.size(), fall.first_step, fall.last_step, waterfall_text(fall));
     if (!fall.predicted_seconds && run.prediction.is_object() && run.prediction.contains("why") &&
         run.prediction.at("why").is_string()) {
-      fmt::print("no time is predicted: {}\n", run.prediction.at("why").get<std::string>());
+      fmt::print("no time is predicted: {}\n",
+                 base::printable(run.prediction.at("why").get<std::string>()));
     }
   }
   if (!diagnosis.findings.empty()) {
     fmt::print("\ncauses, the largest first:\n{}", findings_text(diagnosis.findings));
   }
-  for (const std::string& problem : run.problems) fmt::print("note: {}\n", problem);
+  for (const std::string& problem : run.problems)
+    fmt::print("note: {}\n", base::printable(problem));
   return 0;
 }
 

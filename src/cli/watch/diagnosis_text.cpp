@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/text/printable.h"
 #include "obs/terminal/table.h"
 
 namespace trireme::cli {
@@ -43,9 +44,11 @@ std::string findings_text(const std::vector<analysis::Finding>& findings) {
     const analysis::Finding& finding = findings[i];
     text += fmt::format("{}. {}{}: {}\n", i + 1, name_of(finding.cause),
                         finding.share > 0 ? fmt::format(" ({:.1f} %)", 100 * finding.share) : "",
-                        finding.title);
-    for (const std::string& line : finding.evidence) text += fmt::format("   - {}\n", line);
-    text += fmt::format("   what to do: {}\n", finding.advice);
+                        base::printable(finding.title));
+    for (const std::string& line : finding.evidence) {
+      text += fmt::format("   - {}\n", base::printable(line));
+    }
+    text += fmt::format("   what to do: {}\n", base::printable(finding.advice));
   }
   return text;
 }

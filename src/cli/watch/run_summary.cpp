@@ -127,19 +127,6 @@ base::Json to_json(const RunSummary& s) {
   return json;
 }
 
-std::string printable(std::string_view text) {
-  std::string plain;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    // U+0080 to U+009F are control characters, too.
-    const bool is_c1 =
-        byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
-    if (is_c1) ++i;
-    plain += byte < 0x20 || byte == 0x7f || is_c1 ? '?' : text[i];
-  }
-  return plain;
-}
-
 std::string age_text(double seconds) {
   if (seconds < 120) return fmt::format("{:.0f} s", seconds);
   if (seconds < 7200) return fmt::format("{:.0f} min", seconds / 60);

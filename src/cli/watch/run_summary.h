@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "analysis/diagnosis.h"
@@ -37,10 +36,6 @@ struct RunSummary {
 RunSummary read_summary(const std::filesystem::path& folder, double now);
 
 base::Json to_json(const RunSummary& summary);
-
-// Returns the text with every control character replaced, so that a name or a message of a run
-// cannot send codes to the terminal.
-std::string printable(std::string_view text);
 
 // "12 s", "3 min", "5 h", "2 days"
 std::string age_text(double seconds);

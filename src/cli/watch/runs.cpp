@@ -10,6 +10,7 @@
 #include "analysis/ledger.h"
 #include "base/error.h"
 #include "base/text/json.h"
+#include "base/text/printable.h"
 #include "board/board.h"
 #include "cli/shell/progress.h"
 #include "cli/verbs.h"
@@ -28,6 +29,7 @@ namespace fs = std::filesystem;
 struct ListedRun {
   fs::path folder;
   std::optional<RunSummary> summary;
+  analysis::Ledger ledger;  // if it was asked for
   std::string failure;
 
   double last_time() const { return summary ? summary->run.last_time : 0; }
@@ -39,15 +41,17 @@ struct Experiment {
   size_t runs = 0;
 };
 
-std::vector<ListedRun> listed_runs(const std::vector<fs::path>& folders) {
+std::vector<ListedRun> listed_runs(const std::vector<fs::path>& folders, bool has_ledgers) {
   std::vector<ListedRun> runs;
   Progress progress("runs", "runs", std::ssize(folders));
   for (const fs::path& folder : folders) {
-    progress.update(std::ssize(runs), folder.string());
+    progress.update(std::ssize(runs), base::printable(folder.string()));
     ListedRun run{.folder = folder};
     try {
       run.summary = read_summary(folder, obs::wall_seconds());
-    } catch (const base::Error& error) {
+      if (has_ledgers) run.ledger = analysis::read_ledger(folder);
+    } catch (const std::exception& error) {  // one bad folder must not hide the others
+      run.summary.reset();
       run.failure = error.what();
     }
     runs.push_back(std::move(run));
@@ -61,7 +65,7 @@ std::vector<Experiment> experiments_of(const std::vector<ListedRun>& runs) {
   std::map<std::string, std::vector<analysis::Ledger>> by_group;
   for (const ListedRun& run : runs) {
     if (!run.summary) continue;
-    by_group[run.summary->run.group].push_back(analysis::read_ledger(run.folder));
+    by_group[run.summary->run.group].push_back(run.ledger);
   }
   std::vector<Experiment> all;
   for (const auto& [name, ledgers] : by_group) {
@@ -98,15 +102,16 @@ std::string runs_text(const std::vector<ListedRun>& runs, int columns) {
   };
   for (const ListedRun& run : runs) {
     if (!run.summary) {
-      rows.push_back({run.folder.filename().string(), "unknown", "", "", "", "", run.failure});
+      rows.push_back({base::printable(run.folder.filename().string()), "unknown", "", "", "", "",
+                      base::printable(run.failure)});
       continue;
     }
     const RunSummary& s = *run.summary;
     rows.push_back(
-        {printable(s.run.name), std::string(name_of(s.run.state)), step_text(s.run),
+        {base::printable(s.run.name), std::string(name_of(s.run.state)), step_text(s.run),
          or_empty(s.loss, [](double value) { return fmt::format("{:.4f}", value); }),
          or_empty(s.tokens_per_second, [](double value) { return obs::grouped(value, 0); }),
-         or_empty(s.age_seconds, age_text), printable(s.diagnosis.sentence)});
+         or_empty(s.age_seconds, age_text), base::printable(s.diagnosis.sentence)});
   }
   const obs::Column titles[] = {{"run", obs::Align::left},
                                 {"state", obs::Align::left},
@@ -131,7 +136,7 @@ std::string experiments_text(const std::vector<Experiment>& experiments) {
   std::vector<std::vector<std::string>> rows;
   for (const Experiment& one : experiments) {
     const analysis::Ledger& ledger = one.ledger;
-    rows.push_back({one.name.empty() ? "(no group)" : printable(one.name),
+    rows.push_back({one.name.empty() ? "(no group)" : base::printable(one.name),
                     fmt::format("{}", one.runs), fmt::format("{}", ledger.attempts.size()),
                     fmt::format("{}", ledger.failures.size()),
                     fmt::format("{:.2f}", total(ledger.device_hours)),
@@ -157,8 +162,8 @@ int run_runs(const Args& args) {
           "runs");
     }
   }
-  const std::vector<ListedRun> runs = listed_runs(board::runs_of(folders));
   const bool has_groups = args.flag("--group");
+  const std::vector<ListedRun> runs = listed_runs(board::runs_of(folders), has_groups);
   const std::vector<Experiment> experiments =
       has_groups ? experiments_of(runs) : std::vector<Experiment>();
   if (args.wants_json()) {

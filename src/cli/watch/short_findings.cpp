@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text/printable.h"
 #include "obs/clock.h"
 
 namespace trireme::cli {
@@ -20,7 +21,7 @@ std::vector<analysis::Finding> findings_of(const std::filesystem::path& run_fold
   if (run_folder.empty()) return {};
   try {
     return analysis::diagnose(analysis::read_run(run_folder, obs::wall_seconds())).findings;
-  } catch (const base::Error& error) {
+  } catch (const std::exception& error) {
     base::log_warning("the run was not diagnosed: {}", error.what());
     return {};
   }
@@ -30,7 +31,8 @@ std::string short_text(const std::vector<analysis::Finding>& findings,
                        const std::filesystem::path& run_folder) {
   std::string text;
   for (size_t i = 0; i < std::min(findings.size(), max_shown); ++i) {
-    text += fmt::format("warning: {}; {}\n", findings[i].title, findings[i].advice);
+    text += fmt::format("warning: {}; {}\n", base::printable(findings[i].title),
+                        base::printable(findings[i].advice));
   }
   if (!findings.empty()) {
     text += fmt::format("trireme diagnose {} shows the evidence\n", run_folder.string());

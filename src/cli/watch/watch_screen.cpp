@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/text/printable.h"
 #include "obs/terminal/curve.h"
 #include "obs/terminal/number_text.h"
 #include "obs/terminal/terminal.h"
@@ -37,7 +38,8 @@ std::string figure_text(double value, int decimals) {
 // The state of the run in one paragraph.
 Lines head_lines(const RunSummary& s, int columns) {
   Lines lines = wrapped(
-      fmt::format("{}: {}", printable(s.run.name), printable(s.diagnosis.sentence)), columns);
+      fmt::format("{}: {}", base::printable(s.run.name), base::printable(s.diagnosis.sentence)),
+      columns);
   std::string figures = fmt::format("{}, step {}", name_of(s.run.state), step_text(s.run));
   if (s.loss) figures += fmt::format(", loss {}", figure_text(*s.loss, 4));
   if (s.eta_seconds) figures += fmt::format(", {} left", obs::duration_text(*s.eta_seconds));
@@ -106,7 +108,7 @@ Lines rank_lines(const RunSummary& s) {
   for (size_t i = 0; i < std::min(s.late_ranks.size(), max_ranks); ++i) {
     const LateRank& one = s.late_ranks[i];
     if (one.late_seconds <= 0) break;
-    lines.push_back(fmt::format("{}: {:.1f} ms late, computes {:.1f} ms", printable(one.name),
+    lines.push_back(fmt::format("{}: {:.1f} ms late, computes {:.1f} ms", base::printable(one.name),
                                 1e3 * one.late_seconds, 1e3 * one.compute_seconds));
   }
   if (!lines.empty()) lines.insert(lines.begin(), "ranks that arrive last, per step");
@@ -131,7 +133,7 @@ Lines event_lines(const RunSummary& s, double now) {
     const std::string step =
         event.step >= 0 ? fmt::format(" step {}", obs::grouped(event.step)) : "";
     lines.push_back(fmt::format("{} ago{} {}: {}", age_text(std::max(0.0, now - event.time)), step,
-                                obs::name_of(event.kind), printable(event.text)));
+                                obs::name_of(event.kind), base::printable(event.text)));
   }
   if (!lines.empty()) lines.insert(lines.begin(), "last events, the newest first");
   return lines;
@@ -163,7 +165,7 @@ std::vector<std::string> watch_screen(const RunSummary& s, const ScreenShape& sh
     append(below, part);
   }
   for (size_t i = 0; i < std::min(s.run.problems.size(), max_problems); ++i) {
-    append(below, wrapped("note: " + printable(s.run.problems[i]), shape.columns));
+    append(below, wrapped("note: " + base::printable(s.run.problems[i]), shape.columns));
   }
   // The axis and the legend of the curve have up to four lines.
   const int used = static_cast<int>(above.size() + below.size()) + 4;

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/text/printable.h"
 
 namespace trireme::data {
 namespace {
@@ -205,7 +206,8 @@ void TarReader::append(std::string& out, int64_t bytes) {
     const size_t before = out.size();
     out.resize(before + step);
     if (!stream_.read_all(std::as_writable_bytes(std::span(out)).subspan(before))) {
-      throw IoError(fmt::format("{}: truncated inside the member {}", stream_.name(), name_));
+      throw IoError(fmt::format("{}: truncated inside the member {}", stream_.name(),
+                                base::printable(name_)));
     }
     bytes -= static_cast<int64_t>(step);
   }
@@ -216,7 +218,8 @@ void TarReader::skip(int64_t bytes) {
   while (bytes > 0) {
     const auto step = std::min<int64_t>(bytes, std::ssize(scratch));
     if (!stream_.read_all(std::span(scratch).first(static_cast<size_t>(step)))) {
-      throw IoError(fmt::format("{}: truncated inside the member {}", stream_.name(), name_));
+      throw IoError(fmt::format("{}: truncated inside the member {}", stream_.name(),
+                                base::printable(name_)));
     }
     bytes -= step;
   }

@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include "base/text/printable.h"
+
 namespace trireme::data {
 namespace {
 
@@ -13,9 +15,10 @@ constexpr std::array<std::string_view, reject_reasons> reason_names = {
 }  // namespace
 
 std::string to_text(const Origin& origin) {
-  if (origin.line > 0) return fmt::format("{}:{}", origin.file, origin.line);
-  if (!origin.member.empty()) return fmt::format("{}: {}", origin.file, origin.member);
-  return origin.file;
+  const std::string file = base::printable(origin.file);
+  if (origin.line > 0) return fmt::format("{}:{}", file, origin.line);
+  if (!origin.member.empty()) return fmt::format("{}: {}", file, base::printable(origin.member));
+  return file;
 }
 
 std::string_view name_of(RejectReason reason) { return reason_names[static_cast<size_t>(reason)]; }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text/printable.h"
 #include "data/readers/mds.h"
 #include "data/readers/tar.h"
 #include "data/sources/blocks.h"
@@ -105,10 +106,10 @@ class TarBlocks final : public ItemBlocks {
       if (found[p]) {
         item.payloads.push_back(*found[p]);
       } else {
-        item.rejected =
-            Rejection{RejectReason::wrong_field,
-                      fmt::format("no member for the field \"{}\"; found the extensions: {}",
-                                  fields_[p], fmt::join(extensions, ", "))};
+        item.rejected = Rejection{
+            RejectReason::wrong_field,
+            fmt::format("no member for the field \"{}\"; found the extensions: {}", fields_[p],
+                        base::printable(fmt::format("{}", fmt::join(extensions, ", "))))};
       }
     }
     block.items.push_back(std::move(item));
@@ -124,14 +125,14 @@ class TarBlocks final : public ItemBlocks {
     }
     if ((!field && !is_json) || item.rejected) return;
     if (reader_.bytes() > max_bytes_) {
-      item.rejected =
-          too_long_item(fmt::format("the member {}", reader_.name()), reader_.bytes(), max_bytes_);
+      item.rejected = too_long_item(fmt::format("the member {}", base::printable(reader_.name())),
+                                    reader_.bytes(), max_bytes_);
       return;
     }
     std::optional<Payload>& target = field ? found[*field] : json;
     if (target) {
-      item.rejected =
-          Rejection{RejectReason::wrong_field, fmt::format("a second member {}", reader_.name())};
+      item.rejected = Rejection{RejectReason::wrong_field,
+                                fmt::format("a second member {}", base::printable(reader_.name()))};
       return;
     }
     const size_t begin = block.bytes.size();
