@@ -3,12 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <iterator>
 #include <numeric>
 
 #include "base/error.h"
+#include "base/system/regular_file.h"
 #include "base/text/json.h"
+#include "base/text/json_depth.h"
 #include "obs/files/event_log.h"
 #include "obs/run_dir.h"
 #include "obs/run_owner.h"
@@ -164,8 +165,10 @@ Ledger read_ledger(const std::filesystem::path& folder) {
   }
   Ledger ledger = builder.ledger(is_running);
   ledger.run = run;
-  std::ifstream in(folder / obs::RunDir::config_name, std::ios::binary);
-  const base::Json config = base::Json::parse(in, nullptr, false);
+  constexpr int64_t max_config_bytes = int64_t{64} << 20;
+  const base::Result<std::string> text =
+      base::read_regular_file(folder / obs::RunDir::config_name, max_config_bytes);
+  const base::Json config = text ? base::parse_shallow_json(text.value()) : base::Json();
   if (config.is_object() && config.contains("job") && config["job"].is_object()) {
     ledger.name = text_at(config["job"], "name");
     ledger.group = text_at(config["job"], "group");

@@ -94,7 +94,7 @@ RankView::RankView(const RunRecord& run, int64_t min_steps, double min_seconds)
   nodes_.resize(ranks_);
   devices_.resize(ranks_);
   for (size_t rank = 0; rank < ranks_ && about.is_object(); ++rank) {
-    if (about.contains("coords") && rank < about["coords"].size()) {
+    if (about.contains("coords") && about["coords"].is_array() && rank < about["coords"].size()) {
       const base::Json& coord = about["coords"][rank];
       if (coord.is_object()) {
         coords_[rank] = {coord_at(coord, "pp"), coord_at(coord, "dp"), coord_at(coord, "zero"),

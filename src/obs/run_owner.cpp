@@ -20,6 +20,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/system/regular_file.h"
 #include "base/text/json.h"
 #include "obs/run_dir.h"
 
@@ -199,16 +200,13 @@ std::optional<bool> is_holder_alive(const OwnerRecord& record) {
 
 std::optional<OwnerRecord> read_owner(const fs::path& folder) {
   const fs::path path = folder / RunOwner::record_name;
+  constexpr int64_t max_bytes = 1 << 20;
   std::error_code failed;
   if (!fs::exists(path, failed)) return {};
-  if (!fs::is_regular_file(path, failed)) {
-    throw base::IoError(fmt::format("{}: is not a file", path.string()));
-  }
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
+  const base::Result<std::string> text = base::read_regular_file(path, max_bytes);
+  if (!text) throw base::IoError(fmt::format("{}: {}", path.string(), text.reason()));
   try {
-    const base::Json json = base::Json::parse(text.str());
+    const base::Json json = base::Json::parse(text.value());
     OwnerRecord record;
     record.run = json.at("run");
     record.epoch = json.at("epoch");

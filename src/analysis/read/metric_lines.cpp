@@ -1,23 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "analysis/read/metric_lines.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <vector>
 
-#include "base/system/descriptor.h"
+#include "base/system/regular_file.h"
 
 namespace trireme::analysis {
 namespace {
-
-constexpr size_t chunk_bytes = size_t{4} << 20;
 
 // The values of one line. A key or a text is as written, with its escapes.
 class LineScanner {
@@ -204,25 +198,12 @@ std::span<const std::string_view> read_tags() {
 MetricLines read_metrics(const std::filesystem::path& path,
                          std::span<const std::string_view> tags) {
   MetricLines found;
-  const base::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.value() < 0) return found;
   Reader reader(found, tags);
-  std::vector<char> buffer(chunk_bytes);
-  size_t kept = 0;  // bytes of an incomplete line at the begin of the buffer
-  while (true) {
-    if (kept == buffer.size()) buffer.resize(2 * buffer.size());
-    const ssize_t got = ::read(file.value(), buffer.data() + kept, buffer.size() - kept);
-    if (got <= 0) return found;
-    const char* at = buffer.data();
-    const char* end = at + kept + static_cast<size_t>(got);
-    while (const void* newline = std::memchr(at, '\n', static_cast<size_t>(end - at))) {
-      const char* line_end = static_cast<const char*>(newline);
-      reader.line({at, static_cast<size_t>(line_end - at)});
-      at = line_end + 1;
-    }
-    kept = static_cast<size_t>(end - at);
-    std::memmove(buffer.data(), at, kept);
-  }
+  const base::LinesRead read =
+      base::read_lines(path, {}, [&](std::string_view line) { reader.line(line); });
+  found.damaged += read.too_long;
+  found.problem = read.problem;
+  return found;
 }
 
 }  // namespace trireme::analysis

@@ -20,12 +20,13 @@ struct MetricLines {
   int64_t last_step = 0;                 // of the last attempt
   double begin_time = 0, last_time = 0;  // of the first and the last line
   int64_t damaged = 0;                   // lines that are no object with kind and step
+  std::string problem;                   // empty, or why the file was not read, or not to its end
 };
 
 // The tags that read_run() keeps.
 std::span<const std::string_view> read_tags();
 
-// Ignores an incomplete last line. Returns empty columns if there is no such file.
+// Ignores an incomplete last line. Returns empty columns and a problem if there is no such file.
 MetricLines read_metrics(const std::filesystem::path& path, std::span<const std::string_view> tags);
 
 }  // namespace trireme::analysis

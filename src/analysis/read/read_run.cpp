@@ -4,14 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <functional>
-#include <iterator>
 
 #include "analysis/read/metric_lines.h"
 #include "analysis/read/run_state.h"
 #include "analysis/run_record.h"
 #include "base/error.h"
+#include "base/system/regular_file.h"
 #include "base/text/count_text.h"
 #include "base/text/json_depth.h"
 #include "obs/run_dir.h"
@@ -21,17 +20,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Files of runs have kilobytes.
+constexpr int64_t max_json_bytes = int64_t{64} << 20;
+
 // Returns null if the file is missing or no JSON, and adds a problem.
 base::Json json_file(const fs::path& path, std::string_view what,
                      std::vector<std::string>& problems) {
   const std::string name = path.filename().string();
-  std::ifstream in(path);
-  if (!in) {
-    problems.push_back(fmt::format("{} is missing: {}", name, what));
+  const base::Result<std::string> text = base::read_regular_file(path, max_json_bytes);
+  if (!text) {
+    problems.push_back(fmt::format("{} {}: {}", name, text.reason(), what));
     return nullptr;
   }
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  base::Json found = base::parse_shallow_json(text);
+  base::Json found = base::parse_shallow_json(text.value());
   if (found.is_object()) return found;
   problems.push_back(fmt::format("{} is damaged: {}", name, what));
   return nullptr;
@@ -41,19 +42,16 @@ base::Json json_file(const fs::path& path, std::string_view what,
 void json_lines(const fs::path& path, std::string_view what, std::vector<std::string>& problems,
                 const std::function<bool(const base::Json&)>& use) {
   const std::string name = path.filename().string();
-  std::ifstream in(path);
-  if (!in) {
-    problems.push_back(fmt::format("{} is missing: {}", name, what));
-    return;
-  }
   int64_t damaged = 0;
-  std::string line;
-  while (std::getline(in, line)) {
-    if (in.eof()) break;  // a line without an end is being written
-    if (line.empty()) continue;
+  const base::LinesRead read = base::read_lines(path, {}, [&](std::string_view line) {
+    if (line.empty()) return;
     const base::Json found = base::parse_shallow_json(line);
     if (!found.is_object() || !use(found)) ++damaged;
+  });
+  if (!read.problem.empty()) {
+    problems.push_back(fmt::format("{} {}: {}", name, read.problem, what));
   }
+  damaged += read.too_long;
   if (damaged > 0) {
     problems.push_back(
         fmt::format("{}: {} cannot be read", name, base::count_text(damaged, "line")));
@@ -85,9 +83,9 @@ bool add_phase(RunRecord& run, const base::Json& line) {
 
 void read_ranks(RunRecord& run) {
   const fs::path path = run.folder / "ranks.bin";
-  if (!fs::exists(path)) {
-    run.problems.emplace_back(
-        "ranks.bin is missing: what each rank waited for is unknown (metrics.ranks_freq)");
+  if (const base::RegularFile file = base::open_regular_file(path); !file.problem.empty()) {
+    run.problems.push_back(fmt::format(
+        "ranks.bin {}: what each rank waited for is unknown (metrics.ranks_freq)", file.problem));
     return;
   }
   obs::TableReader reader(path);
@@ -99,6 +97,13 @@ void read_ranks(RunRecord& run) {
     }
     run.ranks.push_back(record);
   });
+  const base::Json about = base::parse_shallow_json(run.ranks_shape.about);
+  for (const char* key : {"coords", "nodes", "devices"}) {
+    if (!about.is_object() || !about.contains(key) || about[key].is_array()) continue;
+    run.problems.push_back(fmt::format(
+        "ranks.bin: \"{}\" of its header is {} instead of a list by rank, and is not used", key,
+        about[key].type_name()));
+  }
 }
 
 // Returns a text or number of the configuration; null if it is not there.
@@ -132,10 +137,12 @@ RunRecord read_run(const fs::path& folder, double now) {
   if (steps.is_number()) run.total_steps = steps.get<int64_t>();
   if (run.name.empty()) run.name = fs::absolute(folder).lexically_normal().filename().string();
 
-  if (!fs::exists(folder / obs::RunDir::metrics_name)) {
-    run.problems.emplace_back("metrics.jsonl is missing: the run has written no step");
-  }
   MetricLines metrics = read_metrics(folder / obs::RunDir::metrics_name, read_tags());
+  if (!metrics.problem.empty()) {
+    run.problems.push_back(
+        fmt::format("metrics.jsonl {}: {}", metrics.problem,
+                    metrics.last_step == 0 ? "no step is known" : "later steps are unknown"));
+  }
   if (metrics.damaged > 0) {
     run.problems.push_back(
         fmt::format("metrics.jsonl: {} cannot be read", base::count_text(metrics.damaged, "line")));

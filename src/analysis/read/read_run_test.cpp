@@ -2,11 +2,15 @@
 // Folders of runs that are complete, damaged, empty, of older builds, or being written.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 
+#include "analysis/diagnosis.h"
+#include "analysis/ledger.h"
 #include "analysis/made_run_test.h"
 #include "analysis/read/metric_lines.h"
 #include "analysis/run_record.h"
@@ -168,6 +172,79 @@ TEST(ReadRunTest, the_state_follows_from_the_owner_and_its_lease) {
   EXPECT_EQ(read_run(folder.path(), now + 100).state, RunState::died) << "its lease is old";
   write(folder / "owner.json", "{");
   EXPECT_EQ(read_run(folder.path(), now).state, RunState::unknown);
+}
+
+TEST(ReadRunTest, special_files_are_problems_and_never_waited_for) {
+  for (const bool are_pipes : {true, false}) {
+    const obs::ScratchFolder folder;
+    for (const char* name : {"run.json", "plan.json", "prediction.json", "owner.json",
+                             "metrics.jsonl", "events.jsonl", "phases.jsonl", "ranks.bin"}) {
+      if (are_pipes) {
+        ASSERT_EQ(::mkfifo((folder / name).c_str(), 0600), 0);
+      } else {
+        std::filesystem::create_directory(folder / name);
+      }
+    }
+    std::filesystem::create_directory(folder / "flight");
+    ASSERT_EQ(::mkfifo((folder / "flight/rank0.json").c_str(), 0600), 0);
+    const RunRecord run = read_run(folder.path(), 0);
+    EXPECT_EQ(run.problems.size(), 8U);
+    for (const std::string& problem : run.problems) {
+      EXPECT_NE(problem.find("is no regular file"), std::string::npos) << problem;
+    }
+    EXPECT_TRUE(diagnose(run).findings.empty());
+    RunRecord died = run;
+    died.state = RunState::died;  // reads flight records
+    EXPECT_FALSE(diagnose(died).findings.empty());
+    EXPECT_TRUE(read_ledger(folder.path()).attempts.empty());
+  }
+}
+
+TEST(ReadRunTest, files_without_an_end_are_read_in_part) {
+  const obs::ScratchFolder folder;
+  write(folder / "metrics.jsonl", "{\"kind\":\"train\",\"attempt\":1,\"step\":7,\"time\":1}\n");
+  for (const char* name :
+       {"run.json", "owner.json", "metrics.jsonl", "events.jsonl", "phases.jsonl", "ranks.bin"}) {
+    std::ofstream(folder / name, std::ios::app).close();
+    std::filesystem::resize_file(folder / name, uintmax_t{40} << 30);
+  }
+  std::filesystem::create_symlink("/dev/zero", folder / "plan.json");
+  const RunRecord run = read_run(folder.path(), 0);
+  EXPECT_EQ(run.last_step, 7);
+  std::string problems;
+  for (const std::string& problem : run.problems) problems += problem + "\n";
+  for (const char* part : {"run.json has 42949672960 bytes; at most 67108864 are read",
+                           "metrics.jsonl is read in part", "events.jsonl is read in part",
+                           "phases.jsonl is read in part", "plan.json is no regular file",
+                           "owner.json: has 42949672960 bytes"}) {
+    EXPECT_NE(problems.find(part), std::string::npos) << part << "\n" << problems;
+  }
+  EXPECT_TRUE(read_ledger(folder.path()).attempts.empty());
+}
+
+TEST(ReadRunTest, a_header_of_ranks_with_other_types_is_a_problem) {
+  const obs::ScratchFolder folder;
+  write(folder / "run.json", "{}");
+  RunRecord made = made_run({.ranks_per_stage = 2});
+  made.ranks_shape.about = R"({"nodes":5,"devices":null,"coords":"x"})";
+  obs::TableWriter writer(folder / "ranks.bin");
+  writer.begin(made.ranks_shape);
+  for (const obs::TableRecord& record : made.ranks) writer.add(record);
+  const RunRecord run = read_run(folder.path(), 0);
+  const auto found =
+      std::find(run.problems.begin(), run.problems.end(),
+                "ranks.bin: \"coords\" of its header is string instead of a list by rank, and is "
+                "not used");
+  EXPECT_NE(found, run.problems.end());
+  EXPECT_TRUE(diagnose(run).findings.empty());
+}
+
+TEST(ReadRunTest, an_end_event_with_any_reason_is_read) {
+  const obs::ScratchFolder folder;
+  write(folder / "run.json", "{}");
+  write(folder / "events.jsonl",
+        "{\"time\":1,\"attempt\":1,\"kind\":\"end\",\"data\":{\"reason\":[3]}}\n");
+  EXPECT_EQ(read_run(folder.path(), 0).state, RunState::failed);
 }
 
 }  // namespace

@@ -19,9 +19,10 @@ std::optional<RunState> ended_state(const RunRecord& run, int64_t attempt) {
     // A process that lost its data names the file and exits, without the end of its record.
     if (obs::is_of_signal(*event) && event->data.contains("exit_code")) return RunState::failed;
     if (event->kind != obs::EventKind::end) continue;
-    const std::string reason = event->data.value("reason", std::string());
-    if (reason == "done") return RunState::done;
-    if (reason == "stopped") return RunState::stopped;
+    const auto reason = event->data.find("reason");
+    if (reason == event->data.end()) return RunState::failed;
+    if (*reason == "done") return RunState::done;
+    if (*reason == "stopped") return RunState::stopped;
     return RunState::failed;
   }
   return {};
@@ -35,7 +36,23 @@ double modified_seconds(const std::filesystem::path& file) {
       .count();
 }
 
+// REQUIRES: the owner has not released the folder.
+bool is_held(const std::filesystem::path& folder, const obs::OwnerRecord& owner, double now) {
+  if (const auto is_alive = obs::is_holder_alive(owner)) return *is_alive;
+  const double age = now - modified_seconds(folder / obs::RunOwner::record_name);
+  return age <= obs::RunOwner::lease_seconds;
+}
+
 }  // namespace
+
+bool is_running(const std::filesystem::path& folder, double now) {
+  try {
+    const std::optional<obs::OwnerRecord> owner = obs::read_owner(folder);
+    return owner && !owner->is_released && is_held(folder, *owner, now);
+  } catch (const base::Error&) {
+    return false;  // a damaged record: no process of this program writes one
+  }
+}
 
 RunState state_of(RunRecord& run, double now) {
   std::optional<obs::OwnerRecord> owner;
@@ -51,11 +68,7 @@ RunState state_of(RunRecord& run, double now) {
   const bool is_complete = run.total_steps > 0 && run.last_step >= run.total_steps;
   if (!owner) return is_complete ? RunState::done : RunState::unknown;
   if (owner->is_released) return is_complete ? RunState::done : RunState::stopped;
-  if (const auto is_alive = obs::is_holder_alive(*owner)) {
-    return *is_alive ? RunState::running : RunState::died;
-  }
-  const double age = now - modified_seconds(run.folder / obs::RunOwner::record_name);
-  return age <= obs::RunOwner::lease_seconds ? RunState::running : RunState::died;
+  return is_held(run.folder, *owner, now) ? RunState::running : RunState::died;
 }
 
 }  // namespace trireme::analysis

@@ -13,4 +13,8 @@ namespace trireme::analysis {
 // its problems.
 RunState state_of(RunRecord& run, double now);
 
+// Returns whether a process holds the folder at `now`, by owner.json alone: far cheaper than
+// read_run(), and true for a moment longer when a run ends.
+bool is_running(const std::filesystem::path& folder, double now);
+
 }  // namespace trireme::analysis

@@ -2,13 +2,15 @@
 // A rank that ended a run: by the verdict that the run wrote, otherwise by its flight records.
 #include <fmt/format.h>
 
-#include <fstream>
-
 #include "analysis/rules/rule.h"
+#include "base/system/regular_file.h"
+#include "base/text/json_depth.h"
 #include "obs/files/signal_events.h"
 
 namespace trireme::analysis {
 namespace {
+
+constexpr int64_t max_flight_bytes = int64_t{64} << 20;
 
 // The verdict in the flight records of the ranks that survived; none if there are none.
 struct FlightVerdict {
@@ -18,8 +20,8 @@ std::optional<FlightVerdict> flight_verdict(const std::filesystem::path& folder)
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder / "flight", error)) {
     if (entry.path().extension() != ".json") continue;
-    std::ifstream in(entry.path());
-    const base::Json record = base::Json::parse(in, nullptr, false);
+    const base::Result<std::string> text = base::read_regular_file(entry.path(), max_flight_bytes);
+    const base::Json record = text ? base::parse_shallow_json(text.value()) : base::Json();
     if (!record.is_object()) continue;
     for (const char* key : {"verdict", "reason"}) {
       if (!record.contains(key) || !record.at(key).is_string()) continue;

@@ -9,7 +9,8 @@
 
 namespace trireme::board {
 
-EventList::EventList(std::filesystem::path file) : tail_(std::move(file), max_line_bytes) {}
+EventList::EventList(std::filesystem::path file)
+    : tail_(std::move(file), {.max_line_bytes = max_line_bytes}) {}
 
 bool EventList::poll() {
   return tail_.poll({.restarted =

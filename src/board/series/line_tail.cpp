@@ -35,8 +35,8 @@ std::string last_error() { return std::error_code(errno, std::generic_category()
 
 }  // namespace
 
-LineTail::LineTail(std::filesystem::path path, size_t max_line_bytes)
-    : path_(std::move(path)), max_line_bytes_(max_line_bytes) {}
+LineTail::LineTail(std::filesystem::path path, const base::LineLimits& limits)
+    : path_(std::move(path)), limits_(limits) {}
 
 LineTail::Place LineTail::place() const {
   return {.offset = offset_,
@@ -86,6 +86,7 @@ void LineTail::restart(const Calls& calls) {
   offset_ = lines_ = too_long_ = 0;
   check_bytes_ = 0;
   is_skipping_ = false;
+  skipped_bytes_ = 0;
   inode_ = 0;
   if (calls.restarted) calls.restarted();
 }
@@ -116,9 +117,9 @@ bool LineTail::poll(const Calls& calls) {
   }
   inode_ = status.st_ino;
   std::string buffer;
-  while (offset_ < status.st_size) {
+  while (offset_ < status.st_size && !is_exhausted()) {
     // At least one line fits into a block of twice the limit.
-    buffer.resize(std::max(block_bytes, 2 * max_line_bytes_));
+    buffer.resize(std::max(block_bytes, 2 * limits_.max_line_bytes));
     const ssize_t got = read_at(file.value(), buffer.data(), buffer.size(), offset_);
     if (got < 0) problem_ = last_error();
     if (got <= 0) break;
@@ -128,6 +129,7 @@ bool LineTail::poll(const Calls& calls) {
     has_changed = true;
     if (calls.progress) calls.progress(offset_, status.st_size);
   }
+  if (is_exhausted()) problem_ = base::skipped_text(limits_);
   return has_changed || problem_ != problem_before;
 }
 
@@ -136,19 +138,22 @@ void LineTail::take_lines(std::string_view block, const Calls& calls) {
   while (begin < block.size()) {
     const size_t end = block.find('\n', begin);
     if (end == std::string_view::npos) {
-      if (!is_skipping_ && block.size() - begin <= max_line_bytes_) break;
+      if (!is_skipping_ && block.size() - begin <= limits_.max_line_bytes) break;
       if (!is_skipping_) ++too_long_;
       is_skipping_ = true;
+      skipped_bytes_ += static_cast<int64_t>(block.size() - begin);
       begin = block.size();
       break;
     }
     if (is_skipping_) {
       is_skipping_ = false;
+      skipped_bytes_ += static_cast<int64_t>(end - begin);
       ++lines_;
     } else {
       ++lines_;
-      if (end - begin > max_line_bytes_) {
+      if (end - begin > limits_.max_line_bytes) {
         ++too_long_;
+        skipped_bytes_ += static_cast<int64_t>(end - begin);
       } else {
         calls.line(block.substr(begin, end - begin));
       }

@@ -11,12 +11,15 @@
 #include <string>
 #include <string_view>
 
+#include "base/system/regular_file.h"
+
 namespace trireme::board {
 
 class LineTail {
  public:
-  // Longer lines are skipped and counted.
-  LineTail(std::filesystem::path path, size_t max_line_bytes);
+  // Longer lines are skipped and counted. A file with too many bytes in such lines is not read
+  // further until it is replaced, and has a problem.
+  explicit LineTail(std::filesystem::path path, const base::LineLimits& limits = {});
 
   struct Calls {
     std::function<void()> restarted;             // called before the first line of a replaced file
@@ -54,15 +57,17 @@ class LineTail {
   bool is_same(int descriptor, uint64_t inode, int64_t size) const;
   void restart(const Calls& calls);
   void take_lines(std::string_view block, const Calls& calls);
+  bool is_exhausted() const { return skipped_bytes_ > limits_.max_skipped_bytes; }
 
   std::filesystem::path path_;
-  size_t max_line_bytes_;
+  base::LineLimits limits_;
   int64_t offset_ = 0;  // after the last byte that was read and is not in partial_
   int64_t lines_ = 0;
   int64_t too_long_ = 0;
   uint64_t inode_ = 0;
   bool exists_ = false;
   bool is_skipping_ = false;  // within a line that is too long
+  int64_t skipped_bytes_ = 0;
   std::array<char, 64> check_{};
   int32_t check_bytes_ = 0;
   std::string problem_;

@@ -148,7 +148,7 @@ bool MetricStore::load_cache(const std::filesystem::path& cache) {
     return true;
   }
   clear();
-  tail_ = LineTail(path(), max_line_bytes);
+  tail_ = LineTail(path(), {.max_line_bytes = max_line_bytes});
   return false;
 }
 

@@ -16,7 +16,8 @@ std::optional<Axis> axis_from(std::string_view name) {
   return std::nullopt;
 }
 
-MetricStore::MetricStore(std::filesystem::path file) : tail_(std::move(file), max_line_bytes) {}
+MetricStore::MetricStore(std::filesystem::path file)
+    : tail_(std::move(file), {.max_line_bytes = max_line_bytes}) {}
 
 void MetricStore::clear() {
   scanner_ = {};

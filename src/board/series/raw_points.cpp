@@ -21,7 +21,7 @@ void write_raw(const std::filesystem::path& metrics, const RawQuery& query,
   const int tag = scanner.tag_of(query.tag);
   ScannedLine line;
   bool is_open = true;
-  LineTail tail(metrics, MetricStore::max_line_bytes);
+  LineTail tail(metrics, {.max_line_bytes = MetricStore::max_line_bytes});
   tail.poll({.restarted = nullptr, .line = [&](std::string_view text) {
                if (!is_open) return;
                if (!scanner.scan(text, line) || !line.has_step) return;

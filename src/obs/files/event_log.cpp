@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "obs/files/event_log.h"
 
-#include <fstream>
 #include <optional>
-#include <system_error>
+#include <string_view>
 
+#include "base/system/regular_file.h"
 #include "base/text/json.h"
 #include "base/text/json_depth.h"
 #include "obs/line_file.h"
@@ -22,20 +22,19 @@ void EventLog::add(const Event& event) { file_.add(line_of(event)); }
 
 std::vector<Event> read_events(const std::filesystem::path& folder, int64_t* damaged) {
   std::vector<Event> events;
-  std::error_code failed;
-  if (!std::filesystem::is_regular_file(folder / EventLog::file_name, failed)) return events;
-  std::ifstream in(folder / EventLog::file_name, std::ios::binary);
-  for (std::string line; std::getline(in, line);) {
-    const bool is_complete = !in.eof();
-    const base::Json json = base::parse_shallow_json(line);
-    std::optional<Event> event;
-    if (json.is_object()) event = event_from(json);
-    if (event) {
-      events.push_back(std::move(*event));
-    } else if (damaged != nullptr && is_complete) {
-      ++*damaged;
-    }
-  }
+  int64_t not_events = 0;
+  const base::LinesRead read =
+      base::read_lines(folder / EventLog::file_name, {}, [&](std::string_view line) {
+        const base::Json json = base::parse_shallow_json(line);
+        std::optional<Event> event;
+        if (json.is_object()) event = event_from(json);
+        if (event) {
+          events.push_back(std::move(*event));
+        } else {
+          ++not_events;
+        }
+      });
+  if (damaged != nullptr) *damaged += not_events + read.too_long;
   return events;
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "obs/files/phase_log.h"
 
-#include <fstream>
 #include <numeric>
-#include <system_error>
+#include <string_view>
 
+#include "base/system/regular_file.h"
 #include "base/text/json.h"
+#include "base/text/json_depth.h"
 #include "obs/line_file.h"
 
 namespace trireme::obs {
@@ -107,19 +108,16 @@ void PhaseLog::add(const PhaseRecord& record) { file_.add(line_of(record)); }
 
 int64_t read_phases(const std::filesystem::path& folder,
                     const std::function<void(const PhaseRecord&)>& record) {
-  std::error_code failed;
-  if (!std::filesystem::is_regular_file(folder / PhaseLog::file_name, failed)) return 0;
-  std::ifstream in(folder / PhaseLog::file_name, std::ios::binary);
   int64_t damaged = 0;
-  for (std::string line; std::getline(in, line);) {
-    const bool is_complete = !in.eof();
-    if (const auto span = phase_record_from(base::Json::parse(line, nullptr, false))) {
-      record(*span);
-    } else if (is_complete) {
-      ++damaged;
-    }
-  }
-  return damaged;
+  const base::LinesRead read =
+      base::read_lines(folder / PhaseLog::file_name, {}, [&](std::string_view line) {
+        if (const auto span = phase_record_from(base::parse_shallow_json(line))) {
+          record(*span);
+        } else {
+          ++damaged;
+        }
+      });
+  return damaged + read.too_long;
 }
 
 }  // namespace trireme::obs
