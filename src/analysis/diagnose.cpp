@@ -85,12 +85,14 @@ std::string sentence_of(const RunRecord& run, const Findings& findings, const Wa
   } else {
     text += fmt::format(", step {}", run.last_step);
   }
+  if (run.state == RunState::failed && !has_cause(findings, Cause::dead_rank)) {
+    return text + ": " + end_text(run);
+  }
   if (!findings.empty()) {
     const Finding& first = findings.front();
     if (first.share > 0) text += fmt::format(", {} of the time is lost", percent_text(first.share));
     return text + ": " + first.title;
   }
-  if (run.state == RunState::failed) return text + ": " + end_text(run);
   if (!fall.is_measured) return text + "; no times of ranks are known";
   if (!fall.predicted_seconds) return text + ", nothing is wrong";
   const double gap = fall.measured_seconds / *fall.predicted_seconds - 1;
@@ -131,9 +133,14 @@ Diagnosis diagnose(const RunRecord& run) {
   // What can be changed comes before what is not understood.
   rest = find_unknown(facts, kept);
   for (Finding& finding : rest) kept.push_back(std::move(finding));
-  // Not a matter of time: a dead rank comes first, then what will cost the run, full memory last.
+  // Not a matter of time: a dead rank comes first, then what has cost or will cost the run, full
+  // memory last.
   diagnosis.findings = find_dead_rank(facts);
-  for (Finding& finding : find_drifting_numbers(facts)) {
+  for (Findings (*const find)(const Facts&) :
+       {find_unsaved_steps, find_skipped_steps, find_drifting_numbers}) {
+    for (Finding& finding : find(facts)) diagnosis.findings.push_back(std::move(finding));
+  }
+  for (Finding& finding : find_reported_errors(facts, diagnosis.findings)) {
     diagnosis.findings.push_back(std::move(finding));
   }
   for (Finding& finding : kept) diagnosis.findings.push_back(std::move(finding));

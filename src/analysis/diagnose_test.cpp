@@ -346,5 +346,101 @@ TEST(DiagnoseTest, a_run_without_records_is_judged_by_its_state) {
   EXPECT_EQ(diagnosis.lamp, "good");
 }
 
+// A run of four steps that ended with the given reason.
+RunRecord ended_run(RunState state) {
+  RunRecord run = made_run({});
+  run.state = state;
+  run.last_step = run.total_steps = 4;
+  run.series["skipped"] = {.steps = {1, 2, 3, 4}, .values = {0, 0, 0, 0}};
+  run.events.push_back({.step = 0, .attempt = 1, .kind = obs::EventKind::start});
+  return run;
+}
+
+void add_event(RunRecord& run, obs::EventKind kind, int64_t step, const std::string& text,
+               obs::Severity severity = obs::Severity::info) {
+  run.events.push_back(
+      {.step = step, .attempt = 1, .kind = kind, .severity = severity, .text = text});
+}
+
+TEST(DiagnoseTest, a_run_that_saved_its_last_step_has_nothing_wrong) {
+  RunRecord run = ended_run(RunState::done);
+  add_event(run, obs::EventKind::checkpoint, 2, "saved");
+  add_event(run, obs::EventKind::checkpoint, 4, "saved");
+  const Diagnosis diagnosis = diagnose(run);
+  EXPECT_EQ(diagnosis.sentence, "done, step 4 of 4, nothing is wrong");
+  EXPECT_EQ(diagnosis.lamp, "good");
+}
+
+TEST(DiagnoseTest, steps_that_no_checkpoint_has_are_named) {
+  RunRecord run = ended_run(RunState::done);
+  add_event(run, obs::EventKind::checkpoint, 1, "saved");
+  add_event(run, obs::EventKind::save_failed, 4, "the checkpoint of step 4 was not saved: full",
+            obs::Severity::error);
+  for (const RunState state : {RunState::done, RunState::stopped}) {
+    run.state = state;
+    const Diagnosis diagnosis = diagnose(run);
+    ASSERT_EQ(diagnosis.findings.size(), 1U) << titles_of(diagnosis);
+    EXPECT_EQ(diagnosis.findings[0].cause, Cause::unsaved_steps);
+    EXPECT_EQ(diagnosis.findings[0].title,
+              "steps 2 to 4 are not saved: the newest checkpoint is of step 1");
+    EXPECT_EQ(diagnosis.findings[0].evidence.size(), 1U);
+    EXPECT_EQ(diagnosis.lamp, "warning");
+    EXPECT_EQ(diagnosis.sentence.find("nothing is wrong"), std::string::npos);
+  }
+  // A full disk may also keep the event from being written.
+  run.events.pop_back();
+  EXPECT_TRUE(is_first(diagnose(run), Cause::unsaved_steps));
+  // While a run goes on, its last steps are never saved.
+  run.state = RunState::running;
+  EXPECT_TRUE(diagnose(run).findings.empty());
+  // Nothing is to be saved.
+  run.state = RunState::done;
+  run.config = {{"checkpoint", {{"enable", false}}}};
+  EXPECT_TRUE(diagnose(run).findings.empty());
+}
+
+TEST(DiagnoseTest, a_run_without_any_checkpoint_is_named_if_saves_failed) {
+  RunRecord run = ended_run(RunState::done);
+  EXPECT_TRUE(diagnose(run).findings.empty());  // of older builds, or copied in part
+  add_event(run, obs::EventKind::save_failed, 4, "not saved", obs::Severity::error);
+  EXPECT_EQ(diagnose(run).findings.at(0).title, "none of 4 steps is saved: there is no checkpoint");
+}
+
+TEST(DiagnoseTest, skipped_steps_are_named_unless_the_loss_scale_fell) {
+  RunRecord run = ended_run(RunState::done);
+  run.series["skipped"].values = {0, 1, 1, 0};
+  add_event(run, obs::EventKind::loss_scale, 2, "fell");
+  add_event(run, obs::EventKind::skip, 2, "step 2 was skipped", obs::Severity::warning);
+  add_event(run, obs::EventKind::skip, 3, "step 3 was skipped", obs::Severity::warning);
+  const Diagnosis diagnosis = diagnose(run);
+  ASSERT_TRUE(is_first(diagnosis, Cause::skipped_steps));
+  EXPECT_EQ(diagnosis.sentence, "done, step 4 of 4: 1 of 4 steps were skipped, the last at step 3");
+  EXPECT_EQ(diagnosis.findings[0].evidence, (std::vector<std::string>{"step 3 was skipped"}));
+  EXPECT_EQ(diagnosis.lamp, "warning");
+}
+
+TEST(DiagnoseTest, errors_of_the_last_attempt_are_named) {
+  RunRecord run = ended_run(RunState::running);
+  add_event(run, obs::EventKind::save_failed, 2, "step 2 was not saved", obs::Severity::error);
+  EXPECT_EQ(diagnose(run).findings.at(0).title, "step 2 was not saved");
+  add_event(run, obs::EventKind::hardware, 3, "XID 79", obs::Severity::error);
+  const Diagnosis diagnosis = diagnose(run);
+  EXPECT_EQ(diagnosis.findings.at(0).cause, Cause::reported_error);
+  EXPECT_EQ(diagnosis.findings.at(0).title, "2 errors were reported, the last: XID 79");
+  EXPECT_EQ(diagnosis.lamp, "warning");
+  add_event(run, obs::EventKind::start, 2, "the next attempt begins");
+  EXPECT_TRUE(diagnose(run).findings.empty());
+}
+
+TEST(DiagnoseTest, the_reason_of_a_failure_comes_before_what_else_was_found) {
+  RunRecord run = ended_run(RunState::failed);
+  run.series["skipped"].values = {0, 1, 1, 1};
+  add_event(run, obs::EventKind::end, 4, "the weights were not exported", obs::Severity::error);
+  const Diagnosis diagnosis = diagnose(run);
+  EXPECT_EQ(diagnosis.sentence, "failed, step 4 of 4: the weights were not exported");
+  EXPECT_EQ(diagnosis.lamp, "bad");
+  EXPECT_TRUE(is_first(diagnosis, Cause::skipped_steps));
+}
+
 }  // namespace
 }  // namespace trireme::analysis

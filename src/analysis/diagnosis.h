@@ -28,7 +28,10 @@ enum class Cause : uint8_t {
   slow_save,
   stale_machine_file,
   drifting_numbers,  // in 8 bits
-  unknown,  // slower than predicted, or slower than before, and no rule explains it
+  skipped_steps,     // without those by which the loss scale fell
+  unsaved_steps,     // of a run that has ended
+  reported_error,    // an event of severity error
+  unknown,           // slower than predicted, or slower than before, and no rule explains it
   count
 };
 std::string_view name_of(Cause);  // "slow_rank"

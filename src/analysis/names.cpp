@@ -9,10 +9,10 @@ namespace trireme::analysis {
 
 std::string_view name_of(Cause cause) {
   static constexpr std::array<std::string_view, static_cast<size_t>(Cause::count)> names = {
-      "slow_rank",   "slow_link",       "stage_imbalance",    "data_starvation",
-      "host_pauses", "throttled_clock", "needless_recompute", "memory_near_limit",
-      "dead_rank",   "slow_save",       "stale_machine_file", "drifting_numbers",
-      "unknown"};
+      "slow_rank",     "slow_link",       "stage_imbalance",    "data_starvation",
+      "host_pauses",   "throttled_clock", "needless_recompute", "memory_near_limit",
+      "dead_rank",     "slow_save",       "stale_machine_file", "drifting_numbers",
+      "skipped_steps", "unsaved_steps",   "reported_error",     "unknown"};
   return names.at(static_cast<size_t>(cause));
 }
 

@@ -36,9 +36,13 @@ Findings find_host_pauses(const Facts&);
 Findings find_needless_recompute(const Facts&);
 Findings find_memory_near_limit(const Facts&);
 Findings find_drifting_numbers(const Facts&);
+Findings find_skipped_steps(const Facts&);
+Findings find_unsaved_steps(const Facts&);
 // The rules that need to know what the others found.
 Findings find_stale_machine_file(const Facts&, const Findings& others);
 Findings find_unknown(const Facts&, const Findings& others);
+// Errors of the last attempt that no other finding is about.
+Findings find_reported_errors(const Facts&, const Findings& others);
 
 // ---- shared by rules
 // Returns "since step 120", "from step 120 to 480", or "in all measured steps".

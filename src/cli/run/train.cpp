@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // trireme train: a run from a configuration file.
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <system_error>
@@ -103,6 +104,7 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
       .log = [&progress](std::string_view text) { progress.line(text); },
       .begins = [&progress](int64_t done) { progress.begin(done); },
       .progress = [&progress](int64_t done, std::string_view note) { progress.update(done, note); },
+      .problem = problem_of,
       .stop = signals.stop(),
       .save = signals.save(),
       .trace = trace,
@@ -123,7 +125,9 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
   }
   const std::vector<analysis::Finding> findings = findings_of(summary.run_folder);
   // Causes with evidence replace those that are merely possible.
-  if (step && !findings.empty()) step->causes.clear();
+  const bool is_explained = std::any_of(findings.begin(), findings.end(),
+                                        [](const auto& finding) { return finding.share > 0; });
+  if (step && is_explained) step->causes.clear();
   try {
     if (args.wants_json()) {
       base::Json json = summary_json(summary);

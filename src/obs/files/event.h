@@ -32,7 +32,8 @@ enum class EventKind : uint8_t {
   hardware,   // XID, ECC, throttling
   numerics,   // 8-bit numbers: data: what ("alarm", "fallback", "return", "kept"), blocks,
               // growth_bits
-  end,        // the attempt ends; data: reason ("done", "stopped", "failed"), exit_code
+  end,        // the attempt ends; data: reason: "done", "stopped", or "failed" if the exit code is
+              // neither 0 nor that of a stop
   count
 };
 std::string_view name_of(EventKind);

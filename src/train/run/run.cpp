@@ -45,6 +45,11 @@ TrainSummary Run::go() {
     parts_.run_log.fails(error.what());
     throw;
   }
+  if (const std::string problem = hooks_.problem ? hooks_.problem(summary_) : "";
+      !problem.empty()) {
+    parts_.run_log.ends("failed", problem);
+    return summary_;
+  }
   const char* const reason = summary_.was_stopped ? "stopped" : "done";
   parts_.run_log.ends(reason, fmt::format("{} at step {}{}", reason, summary_.steps,
                                           is_unsaved(summary_) ? ", which was not saved" : ""));
