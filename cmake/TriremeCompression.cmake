@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# zlib and libzstd decompress the inputs of data verbs, and compress the output of data clean. Each is built in when it is found; without it
-# src/data/readers/no_zlib.cpp or no_zstd.cpp takes the place of the folder zlib or zstd.
+# zlib and libzstd decompress the inputs of data verbs, and compress the output of data clean; zlib also compresses the
+# answers of the board. Each is built in when it is found; without it no_zlib.cpp or no_zstd.cpp takes the place of the
+# folder zlib or zstd beside it.
 foreach(library ZLIB ZSTD)
   set(TRIREME_${library} AUTO CACHE STRING "Read files compressed with ${library}: AUTO (when it is found), ON or OFF")
   set_property(CACHE TRIREME_${library} PROPERTY STRINGS AUTO ON OFF)
@@ -32,17 +33,21 @@ macro(trireme_filter_compression sources)
   foreach(library zlib zstd)
     string(TOUPPER ${library} upper)
     if(TRIREME_HAS_${upper})
-      list(FILTER ${sources} EXCLUDE REGEX "/readers/no_${library}\\.cpp$")
+      list(FILTER ${sources} EXCLUDE REGEX "/(readers|board)/no_${library}\\.cpp$")
     else()
-      list(FILTER ${sources} EXCLUDE REGEX "/readers/${library}/")
+      list(FILTER ${sources} EXCLUDE REGEX "/(readers|board)/${library}/")
     endif()
   endforeach()
 endmacro()
 
-function(trireme_link_compression target)
+function(trireme_link_zlib target)
   if(TRIREME_HAS_ZLIB)
     target_link_libraries(${target} PRIVATE ZLIB::ZLIB)
   endif()
+endfunction()
+
+function(trireme_link_compression target)
+  trireme_link_zlib(${target})
   if(TRIREME_HAS_ZSTD)
     target_link_libraries(${target} PRIVATE ${ZSTD_LIBRARY})
     target_include_directories(${target} SYSTEM PRIVATE ${ZSTD_INCLUDE_DIR})

@@ -161,6 +161,7 @@ function(trireme_add_folders)
   target_link_libraries(trireme_base PRIVATE spdlog::spdlog)
   target_link_libraries(trireme_kernels PRIVATE OpenBLAS::OpenBLAS)
   trireme_link_compression(trireme_data)
+  trireme_link_zlib(trireme_board)
   target_link_libraries(trireme_cli PRIVATE CLI11::CLI11)
   # The CPU kernels may fuse multiply-add and vectorise the sums that say so; both are fixed by the binary, not by the
   # number of threads.

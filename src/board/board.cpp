@@ -8,14 +8,18 @@
 #include <chrono>
 #include <exception>
 #include <fstream>
+#include <set>
 #include <system_error>
 
+#include "analysis/read/run_state.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "base/text/count_text.h"
 #include "base/text/json.h"
 #include "board/api/handlers.h"
 #include "board/assets.h"
+#include "board/gzip_body.h"
 #include "board/metrics/exposition.h"
 #include "obs/run_dir.h"
 
@@ -24,7 +28,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t max_runs = 256;
 // Smaller files are read faster than a cache is checked.
 constexpr int64_t min_cached_bytes = 8 << 20;
 
@@ -32,6 +35,18 @@ std::string hash_of(std::string_view text) {
   base::Sha256 hash;
   hash.update(std::as_bytes(std::span(text)));
   return hash.hex();
+}
+
+// Returns the run in the folder, or those directly in it.
+std::vector<fs::path> runs_in(const fs::path& folder) {
+  if (obs::holds_run(folder)) return {folder};
+  std::error_code failed;
+  std::vector<fs::path> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed)) {
+    if (entry.is_directory(failed) && obs::holds_run(entry.path())) found.push_back(entry.path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
 }
 
 bool is_asset_name(std::string_view name) {
@@ -43,10 +58,57 @@ bool is_asset_name(std::string_view name) {
 }  // namespace
 
 Board::Board(BoardOptions options) : options_(std::move(options)) {
-  for (const fs::path& run : options_.runs) {
-    runs_.push_back(std::make_unique<RunView>(run, run.string()));
-    if (!options_.cache_folder.empty()) runs_.back()->load_cache(cache_of(*runs_.back()));
+  if (options_.runs.size() > options_.max_runs) {
+    throw base::IoError(fmt::format("{} runs; a board shows {} at most: name fewer folders",
+                                    options_.runs.size(), options_.max_runs));
   }
+  for (const fs::path& run : options_.runs) add_run(run);
+}
+
+void Board::add_run(const fs::path& folder) {
+  auto view = std::make_unique<RunView>(folder, folder.string());
+  if (!options_.cache_folder.empty()) view->load_cache(cache_of(*view));
+  const std::lock_guard lock(runs_mutex_);
+  runs_.push_back(std::move(view));
+}
+
+std::vector<RunView*> Board::runs() const {
+  const std::lock_guard lock(runs_mutex_);
+  std::vector<RunView*> all;
+  for (const std::unique_ptr<RunView>& run : runs_) all.push_back(run.get());
+  return all;
+}
+
+size_t Board::unshown_runs() const {
+  const std::lock_guard lock(runs_mutex_);
+  return unshown_runs_;
+}
+
+void Board::find_runs() {
+  std::set<fs::path> known;
+  for (const RunView* run : runs()) known.insert(run->folder());
+  size_t added = 0, unshown = 0;
+  for (const fs::path& folder : runs_now(options_.folders)) {
+    if (!known.insert(folder).second) continue;
+    if (options_.only_running && !analysis::is_running(folder, now())) continue;
+    if (runs().size() >= options_.max_runs) {
+      ++unshown;
+      continue;
+    }
+    add_run(folder);
+    ++added;
+  }
+  {
+    const std::lock_guard lock(runs_mutex_);
+    if (unshown > unshown_runs_) {
+      base::log_warning(
+          "{} not shown: a board shows {} at most; name fewer folders",
+          base::count_text(static_cast<int64_t>(unshown), "new run is", "new runs are"),
+          options_.max_runs);
+    }
+    unshown_runs_ = unshown;
+  }
+  if (added > 0) announce();
 }
 
 fs::path Board::cache_of(const RunView& run) const {
@@ -57,7 +119,7 @@ fs::path Board::cache_of(const RunView& run) const {
 
 void Board::poll_files(const Progress& progress) {
   bool has_changed = false;
-  for (const std::unique_ptr<RunView>& run : runs_) {
+  for (RunView* run : runs()) {
     MetricStore::Progress step;
     if (progress) {
       step = [&](int64_t bytes, int64_t of) { progress(run->shown_folder(), bytes, of); };
@@ -69,8 +131,7 @@ void Board::poll_files(const Progress& progress) {
 
 void Board::analyse() {
   bool has_changed = false;
-  for (const std::unique_ptr<RunView>& run : runs_)
-    has_changed = run->analyse(now()) || has_changed;
+  for (RunView* run : runs()) has_changed = run->analyse(now()) || has_changed;
   if (has_changed) announce();
 }
 
@@ -84,7 +145,7 @@ void Board::announce() {
 
 void Board::save_caches() {
   if (options_.cache_folder.empty()) return;
-  for (const std::unique_ptr<RunView>& run : runs_) {
+  for (RunView* run : runs()) {
     if (RunView::Reading(*run).metrics().bytes() < min_cached_bytes) continue;
     try {
       fs::create_directories(options_.cache_folder);
@@ -104,6 +165,12 @@ void Board::stop() {
 }
 
 Response Board::handle(const Request& request) const {
+  Response response = answer(request);
+  compress_body(request, response);
+  return response;
+}
+
+Response Board::answer(const Request& request) const {
   const std::string_view path = request.path;
   if (path == "/" || path.starts_with("/app/")) return asset(request);
   if (path == "/healthz") return {.type = "text/plain; charset=utf-8", .body = "ok\n"};
@@ -116,15 +183,16 @@ Response Board::handle(const Request& request) const {
   constexpr std::string_view run_prefix = "/api/run/";
   if (path.starts_with(run_prefix)) {
     const char* end = path.data() + path.size();
+    const std::vector<RunView*> all = runs();
     size_t id = 0;
     const auto [at, error] = std::from_chars(path.data() + run_prefix.size(), end, id);
-    if (error == std::errc() && id < runs_.size() && (at == end || *at == '/')) {
+    if (error == std::errc() && id < all.size() && (at == end || *at == '/')) {
       const std::string_view what =
           at == end ? std::string_view() : path.substr(static_cast<size_t>(at - path.data()) + 1);
-      return run_response(*runs_[id], id, what, request);
+      return run_response(*all[id], id, what, request);
     }
     return error_response(404, fmt::format("there is no such run: the board shows runs 0 to {}",
-                                           std::ssize(runs_) - 1));
+                                           std::ssize(all) - 1));
   }
   return error_response(404, "there is no such page");
 }
@@ -165,11 +233,10 @@ Response Board::asset(const Request& request) const {
       response.status = 304;
       return response;
     }
-    const bool takes_gzip =
-        request.header("accept-encoding").value_or("").find("gzip") != std::string_view::npos;
-    if (takes_gzip) response.headers.emplace_back("Content-Encoding", "gzip");
+    const bool is_packed = takes_gzip(request);
+    if (is_packed) response.headers.emplace_back("Content-Encoding", "gzip");
     response.headers.emplace_back("Vary", "Accept-Encoding");
-    response.body = takes_gzip ? one.gzip : one.plain;
+    response.body = is_packed ? one.gzip : one.plain;
     return response;
   }
   return error_response(404, "there is no such page");
@@ -213,26 +280,23 @@ std::vector<fs::path> runs_of(const std::vector<std::string>& folders) {
       throw base::IoError(
           fmt::format("{}: there is no such folder; give the folder of a run", name));
     }
-    if (obs::holds_run(folder)) {
-      runs.push_back(folder);
-      continue;
-    }
-    std::vector<fs::path> found;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed)) {
-      if (entry.is_directory(failed) && obs::holds_run(entry.path())) found.push_back(entry.path());
-    }
+    const std::vector<fs::path> found = runs_in(folder);
     if (found.empty()) {
       throw base::IoError(fmt::format(
           "{}: neither this folder nor a folder in it has a run (run.json or metrics.jsonl); give "
           "the folder of a run, such as runs/kjv",
           name));
     }
-    std::sort(found.begin(), found.end());
     runs.insert(runs.end(), found.begin(), found.end());
   }
-  if (runs.size() > max_runs) {
-    throw base::IoError(fmt::format("{} runs; the board shows {} at most: name fewer folders",
-                                    runs.size(), max_runs));
+  return runs;
+}
+
+std::vector<fs::path> runs_now(const std::vector<std::string>& folders) {
+  std::vector<fs::path> runs;
+  for (const std::string& name : folders) {
+    const std::vector<fs::path> found = runs_in(name);
+    runs.insert(runs.end(), found.begin(), found.end());
   }
   return runs;
 }

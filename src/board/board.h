@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Board: the answers to all requests about a list of runs. It reads their folders and changes
-// nothing in them. handle() may be called by any number of threads, poll_files() by one and
-// analyse() by one.
+// Board: the answers to all requests about a list of runs, which grows when a folder gets a new
+// run. It reads their folders and changes nothing in them. handle() may be called by any number of
+// threads, find_runs() and poll_files() by one and analyse() by one.
 #pragma once
 
 #include <condition_variable>
@@ -25,15 +25,23 @@ using PlanHandler = std::function<std::optional<Response>(const Request&)>;
 
 struct BoardOptions {
   std::vector<std::filesystem::path> runs;  // folders, each with a run
-  std::filesystem::path cache_folder;       // for what was computed from the runs; empty: none
-  std::filesystem::path assets_folder;      // pages to serve instead of the embedded ones; or empty
-  PlanHandler plan;                         // none: the board has no planner
-  obs::Clock clock = obs::wall_seconds;     // seconds since 1970
+  std::vector<std::string> folders;         // where find_runs() looks; see runs_of()
+  bool only_running = false;                // find_runs() adds a run only while it is going on
+  size_t max_runs = 256;
+  std::filesystem::path cache_folder;    // for what was computed from the runs; empty: none
+  std::filesystem::path assets_folder;   // pages to serve instead of the embedded ones; or empty
+  PlanHandler plan;                      // none: the board has no planner
+  obs::Clock clock = obs::wall_seconds;  // seconds since 1970
 };
 
 class Board {
  public:
+  // Throws IoError if there are more runs than `max_runs`.
   explicit Board(BoardOptions options);
+
+  // Lists the folders again and adds the runs that are new, after the others: a run keeps its
+  // number as long as the board lives, also when its folder is removed.
+  void find_runs();
 
   // Reads what the runs have written since the last call. `progress` receives the run's folder, the
   // bytes read and the bytes of its metrics.
@@ -53,10 +61,15 @@ class Board {
   // Ends every stream of updates.
   void stop();
 
-  const std::vector<std::unique_ptr<RunView>>& runs() const { return runs_; }
+  // The runs by their number, as of now. They live as long as the board.
+  std::vector<RunView*> runs() const;
+  // Runs that find_runs() found and did not add, because there are too many.
+  size_t unshown_runs() const;
   double now() const { return options_.clock(); }
 
  private:
+  void add_run(const std::filesystem::path& folder);
+  Response answer(const Request& request) const;
   Response run_response(const RunView& run, size_t id, std::string_view what,
                         const Request& request) const;
   void announce();  // a change, to the streams of updates
@@ -65,7 +78,9 @@ class Board {
   std::filesystem::path cache_of(const RunView& run) const;
 
   BoardOptions options_;
-  std::vector<std::unique_ptr<RunView>> runs_;
+  mutable std::mutex runs_mutex_;               // guards the next two
+  std::vector<std::unique_ptr<RunView>> runs_;  // none is ever removed
+  size_t unshown_runs_ = 0;
   mutable std::mutex mutex_;  // guards changes_ and is_stopped_
   mutable std::condition_variable changed_;
   int64_t changes_ = 0;
@@ -75,5 +90,7 @@ class Board {
 // Returns the runs that the user named: folders with a run, and runs directly in other folders.
 // Throws IoError if a folder does not exist or has no run.
 std::vector<std::filesystem::path> runs_of(const std::vector<std::string>& folders);
+// Returns the same without an error: a folder that is gone or has no run adds none.
+std::vector<std::filesystem::path> runs_now(const std::vector<std::string>& folders);
 
 }  // namespace trireme::board

@@ -4,12 +4,17 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <random>
 
 #include "base/error.h"
 #include "base/text/json.h"
+#include "board/gzip_body.h"
 #include "board/run_folder_test.h"
+#include "obs/run_owner.h"
 #include "obs/scratch_folder_test.h"
 
 namespace trireme::board {
@@ -201,6 +206,107 @@ TEST_F(BoardTest, updates_are_streamed_and_end_with_the_board) {
   EXPECT_TRUE(text.starts_with("id: ")) << text;
   EXPECT_NE(text.find("event: update\ndata: {\"runs\":[{\"id\":0,"), std::string::npos) << text;
   EXPECT_TRUE(text.ends_with("\n\n"));
+}
+
+TEST_F(BoardTest, runs_that_begin_later_are_found) {
+  write_run(folder / "runs/b", {.name = "b"});
+  Board board({.runs = runs_of({folder / "runs"}), .folders = {folder / "runs"}});
+  board.poll();
+  board.find_runs();
+  EXPECT_EQ(json(board, "/api/runs")["runs"].size(), 1U);
+  write_run(folder / "runs/a", {.name = "a"});
+  fs::create_directories(folder / "runs/no_run");
+  board.find_runs();
+  // Known before its files are read, and after the runs that have a number already.
+  EXPECT_EQ(json(board, "/api/runs")["runs"][1]["name"], "a");
+  board.poll();
+  const base::Json runs = json(board, "/api/runs")["runs"];
+  ASSERT_EQ(runs.size(), 2U);
+  EXPECT_EQ(runs[0]["name"], "b");
+  EXPECT_EQ(runs[1]["name"], "a");
+  EXPECT_EQ(runs[1]["step"], 200);
+  EXPECT_NE(get(board, "/metrics").body.find("trireme_step{run=\"a\"} 200"), std::string::npos);
+  fs::remove_all(folder / "runs");
+  board.find_runs();
+  board.poll();
+  EXPECT_EQ(json(board, "/api/runs")["runs"].size(), 2U);
+}
+
+TEST_F(BoardTest, with_only_running_runs_others_are_not_added) {
+  write_run(folder / "runs/ended", {.name = "ended"});
+  write_run(folder / "runs/live", {.name = "live"});
+  Board board({.folders = {folder / "runs"}, .only_running = true});
+  board.find_runs();
+  EXPECT_TRUE(board.runs().empty());
+  const auto owner = obs::RunOwner::hold(folder / "runs/live", {});
+  owner->begin("");
+  board.find_runs();
+  ASSERT_EQ(board.runs().size(), 1U);
+  EXPECT_EQ(board.runs()[0]->folder().filename(), "live");
+}
+
+TEST_F(BoardTest, more_runs_than_a_board_shows_are_counted) {
+  for (int i = 0; i < 5; ++i) {
+    const fs::path one = folder.path() / fmt::format("runs/{}", i);
+    fs::create_directories(one);
+    write_text(one / "run.json", "{}");
+  }
+  EXPECT_THROW(Board({.runs = runs_of({folder / "runs"}), .max_runs = 3}), base::IoError);
+  Board board({.folders = {folder / "runs"}, .max_runs = 3});
+  board.find_runs();
+  EXPECT_EQ(board.runs().size(), 3U);
+  EXPECT_EQ(board.unshown_runs(), 2U);
+  const std::string text = get(board, "/metrics").body;
+  EXPECT_NE(text.find("trireme_runs 5"), std::string::npos);
+  EXPECT_NE(text.find("trireme_runs_left_out 2"), std::string::npos);
+}
+
+TEST_F(BoardTest, answers_are_compressed_on_request) {
+  if (!gzip_of("x")) GTEST_SKIP() << "this build has no zlib";
+  write_run(run);
+  const auto board = board_of({run});
+  const auto has = [](const Response& response, const std::string& name, const std::string& value) {
+    return std::count(response.headers.begin(), response.headers.end(), std::pair{name, value}) ==
+           1;
+  };
+  for (const char* url : {"/metrics", "/api/run/0", "/api/run/0/ledger"}) {
+    Request request = request_of(url);
+    const Response plain = board->handle(request);
+    for (const char* refusal : {"", "identity", "br, gzip;q=0", "gzip; q=0.0"}) {
+      request.headers["accept-encoding"] = refusal;
+      EXPECT_EQ(board->handle(request).body, plain.body) << url << refusal;
+    }
+    request.headers["accept-encoding"] = "br;q=1.0, gzip;q=0.8, *;q=0.1";
+    const Response packed = board->handle(request);
+    if (plain.body.size() < 1024) {
+      EXPECT_EQ(packed.body, plain.body);
+      continue;
+    }
+    EXPECT_LT(packed.body.size(), plain.body.size() / 2) << url;
+    EXPECT_EQ(packed.body.substr(0, 2), "\x1f\x8b");
+    EXPECT_TRUE(has(packed, "Content-Encoding", "gzip"));
+    EXPECT_TRUE(has(packed, "Vary", "Accept-Encoding"));
+    EXPECT_TRUE(has(plain, "Vary", "Accept-Encoding"));
+    write_text(folder / "body.gz", packed.body);
+    EXPECT_EQ(std::system(("gzip -t " + (folder / "body.gz").string()).c_str()), 0);
+  }
+}
+
+TEST_F(BoardTest, sparse_files_of_40_gib_are_read_in_part) {
+  write_run(run);
+  for (const char* name : {"metrics.jsonl", "events.jsonl", "phases.jsonl", "ranks.bin", "run.json",
+                           "owner.json", "prediction.json"}) {
+    std::ofstream(run / name, std::ios::app).close();
+    fs::resize_file(run / name, uintmax_t{40} << 30);
+  }
+  const auto board = board_of({run});
+  const base::Json one = json(*board, "/api/run/0");
+  EXPECT_EQ(one["step"], 200);
+  const std::string problems = one["problems"].dump();
+  for (const char* name : {"metrics.jsonl", "events.jsonl", "run.json", "owner.json"}) {
+    EXPECT_NE(problems.find(name), std::string::npos) << problems;
+  }
+  EXPECT_FALSE(board->runs()[0]->poll());  // and not again with every look
 }
 
 TEST_F(BoardTest, hostile_folders_are_shown_or_refused_and_never_waited_for) {

@@ -102,8 +102,9 @@ base::Json number_json(double value) {
 
 base::Json runs_json(const Board& board, bool has_planner) {
   base::Json list = base::Json::array();
-  for (size_t id = 0; id < board.runs().size(); ++id) {
-    const RunView& view = *board.runs()[id];
+  const std::vector<RunView*> runs = board.runs();
+  for (size_t id = 0; id < runs.size(); ++id) {
+    const RunView& view = *runs[id];
     const RunView::Reading run(view);
     base::Json entry = head_json(view, run, id);
     const double last_time = std::max(run.metrics().last_time(), run.facts().last_time);
@@ -208,8 +209,9 @@ base::Json traced_json(const RunView& view, const std::string& name) {
 std::string update_event(const Board& board) {
   base::Json list = base::Json::array();
   int64_t sum = 0;
-  for (size_t id = 0; id < board.runs().size(); ++id) {
-    const RunView::Reading run(*board.runs()[id]);
+  const std::vector<RunView*> runs = board.runs();
+  for (size_t id = 0; id < runs.size(); ++id) {
+    const RunView::Reading run(*runs[id]);
     sum += run.revision();
     list.push_back({{"id", id},
                     {"revision", run.revision()},

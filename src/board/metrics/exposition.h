@@ -30,11 +30,13 @@ struct MetricFamily {
   std::vector<MetricSample> samples;
 };
 
-constexpr size_t max_series = 500;
+// Every run of a board has some, and about forty runs that are going on have all of theirs.
+constexpr size_t max_series = 2000;
 constexpr size_t max_ranks_shown = 8;  // the latest of each run
 
-// Families without samples are left out.
-std::vector<MetricFamily> metric_families(const Board& board);
+// Families without samples are left out. `limit`: of series. Runs that are going on come first,
+// then those that ended last.
+std::vector<MetricFamily> metric_families(const Board& board, size_t limit = max_series);
 std::string exposition_text(const std::vector<MetricFamily>& families, bool is_openmetrics);
 Response metrics_response(const Board& board, const Request& request);
 

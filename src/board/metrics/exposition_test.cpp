@@ -11,6 +11,7 @@
 
 #include "board/board.h"
 #include "board/run_folder_test.h"
+#include "obs/run_owner.h"
 #include "obs/scratch_folder_test.h"
 
 namespace trireme::board {
@@ -84,19 +85,53 @@ TEST(ExpositionTest, both_formats_are_strictly_correct) {
   }
 }
 
-TEST(ExpositionTest, series_are_bounded_for_many_runs_and_ranks) {
+TEST(ExpositionTest, series_are_bounded_and_runs_that_go_on_come_first) {
   obs::ScratchFolder folder;
   std::vector<std::filesystem::path> runs;
-  for (int i = 0; i < 40; ++i) {
-    runs.push_back(folder.path() / ("run" + std::to_string(i)));
-    write_run(runs.back(), {.name = "run" + std::to_string(i), .steps = 40, .ranks = 64});
+  for (int i = 0; i < 30; ++i) {
+    runs.push_back(folder.path() / fmt::format("run{:02}", i));
+    write_run(runs.back(), {.name = fmt::format("run{:02}", i), .steps = 130 + i});
   }
-  Board board({.runs = runs, .clock = [] { return 1050.0; }});
+  write_run(folder / "zz_live", {.name = "zz_live", .steps = 120});
+  runs.push_back(folder / "zz_live");
+  const auto owner = obs::RunOwner::hold(folder / "zz_live", {});
+  owner->begin("");
+  Board board({.runs = runs, .clock = [] { return 1150.0; }});
   board.poll();
-  std::map<std::string, std::string> samples;
-  EXPECT_EQ(fault_of(metrics_of(board, true), true, samples), "");
-  EXPECT_LE(samples.size(), max_series);
-  EXPECT_GT(std::stoi(samples["trireme_runs_left_out"]), 0);
+  const auto samples_within = [&](size_t limit) {
+    std::map<std::string, std::string> samples;
+    EXPECT_EQ(fault_of(exposition_text(metric_families(board, limit), true), true, samples), "");
+    EXPECT_LE(samples.size(), limit);
+    return samples;
+  };
+  // All of the run that goes on, and of the run that ended last, and the progress of all others.
+  std::map<std::string, std::string> some = samples_within(4 * 31 + 250);
+  EXPECT_EQ(some["trireme_runs"], "31");
+  EXPECT_EQ(some["trireme_runs_left_out"], "0");
+  EXPECT_EQ(some["trireme_up{run=\"zz_live\"}"], "1");
+  EXPECT_EQ(some["trireme_loss{run=\"zz_live\"}"], "6.8");
+  EXPECT_EQ(some["trireme_tokens_total{run=\"run29\"}"], std::to_string(159 * 1024));
+  EXPECT_FALSE(some.contains("trireme_tokens_total{run=\"run00\"}"));
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_EQ(some[fmt::format("trireme_up{{run=\"run{:02}\"}}", i)], "0");
+    EXPECT_EQ(some[fmt::format("trireme_step{{run=\"run{:02}\"}}", i)], std::to_string(130 + i));
+    EXPECT_EQ(some[fmt::format("trireme_last_record_timestamp_seconds{{run=\"run{:02}\"}}", i)],
+              std::to_string(1130 + i));
+  }
+  std::map<std::string, std::string> few = samples_within(60);
+  EXPECT_TRUE(few.contains("trireme_up{run=\"zz_live\"}"));
+  EXPECT_EQ(few["trireme_runs_left_out"],
+            "18");  // 14 have their progress; one that goes on no more
+}
+
+TEST(ExpositionTest, names_have_no_control_characters) {
+  obs::ScratchFolder folder;
+  write_run(folder / "a", {.name = "x\033[2J\xc2\x9b\ny"});
+  Board board({.runs = {folder / "a"}, .clock = [] { return 1250.0; }});
+  board.poll();
+  const std::string text = metrics_of(board, false);
+  EXPECT_NE(text.find(R"(run="x\\x1b[2J\\u009b\\ny")"), std::string::npos) << text;
+  EXPECT_EQ(text.find('\033'), std::string::npos);
 }
 
 TEST(ExpositionTest, an_ended_run_repeats_no_old_values) {

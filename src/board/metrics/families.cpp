@@ -4,8 +4,10 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <span>
 
 #include "base/text/json.h"
+#include "base/text/printable.h"
 #include "board/board.h"
 #include "board/metrics/exposition.h"
 
@@ -29,7 +31,9 @@ struct Description {
 constexpr Description descriptions[] = {
     {"trireme_runs", "", MetricType::gauge, "Runs that this board shows"},
     {"trireme_runs_left_out", "", MetricType::gauge,
-     "Runs without series here, because there would be too many"},
+     "Runs without series here, and runs that are going on without all of theirs, because there "
+     "would "
+     "be too many"},
     {"trireme_run_info", "", MetricType::gauge, "Name, group and state of a run; the value is 1"},
     {"trireme_up", "", MetricType::gauge, "1 if the run is going on, otherwise 0"},
     {"trireme_step", "", MetricType::gauge, "Last step that the run has written"},
@@ -71,7 +75,7 @@ constexpr Description descriptions[] = {
 
 class Families {
  public:
-  Families() {
+  explicit Families(size_t limit) : limit_(limit) {
     for (const Description& one : descriptions) {
       index_[one.name] = families_.size();
       families_.push_back({.name = one.name, .help = one.help, .unit = one.unit, .type = one.type});
@@ -79,19 +83,20 @@ class Families {
   }
   // Drops the sample if there are too many already.
   void add(const char* name, Labels labels, double value) {
-    if (count_ == max_series) return;
+    if (count_ == limit_) return;
     ++count_;
     families_[index_.at(name)].samples.push_back({.labels = std::move(labels), .value = value});
   }
   void add(const char* name, const Labels& labels, std::optional<double> value) {
     if (value) add(name, labels, *value);
   }
-  size_t room() const { return max_series - count_; }
+  size_t room() const { return limit_ - count_; }
   std::vector<MetricFamily> take() { return std::move(families_); }
 
  private:
   std::vector<MetricFamily> families_;
   std::map<std::string, size_t> index_;
+  size_t limit_;
   size_t count_ = 0;
 };
 
@@ -143,12 +148,25 @@ void add_ranks(Families& out, const RunFacts& facts, const Labels& run) {
   }
 }
 
-// What holds also when the run has ended.
-void add_totals(Families& out, const RunView::Reading& reading, const Labels& run) {
+double last_record(const RunView::Reading& reading) {
+  return std::max(reading.metrics().last_time(), reading.facts().last_time);
+}
+
+// What every run has, however many there are: whether it goes on, and how far it is.
+constexpr size_t series_of_every_run = 4;
+void add_progress(Families& out, const RunView::Reading& reading, const Labels& run) {
   const RunFacts& facts = reading.facts();
+  out.add("trireme_up", run, facts.state == RunState::running ? 1.0 : 0.0);
   out.add("trireme_planned_steps", run, static_cast<double>(facts.total_steps));
   out.add("trireme_step", run,
           static_cast<double>(std::max<int64_t>(0, reading.metrics().last_step())));
+  const double time = last_record(reading);
+  if (time > 0) out.add("trireme_last_record_timestamp_seconds", run, time);
+}
+
+// What else holds also when the run has ended.
+void add_totals(Families& out, const RunView::Reading& reading, const Labels& run) {
+  const RunFacts& facts = reading.facts();
   out.add("trireme_tokens", run, reading.last_value("tokens"));
   out.add("trireme_skipped_steps", run, reading.last_value("skipped_steps"));
   if (facts.epoch > 0) out.add("trireme_epoch", run, static_cast<double>(facts.epoch));
@@ -157,8 +175,6 @@ void add_totals(Families& out, const RunView::Reading& reading, const Labels& ru
     out.add("trireme_last_commit_timestamp_seconds", run, newest->time);
     out.add("trireme_last_commit_step", run, static_cast<double>(newest->step));
   }
-  const double last_time = std::max(reading.metrics().last_time(), facts.last_time);
-  if (last_time > 0) out.add("trireme_last_record_timestamp_seconds", run, last_time);
   for (size_t phase = 0; phase < facts.ledger.seconds.size(); ++phase) {
     if (facts.ledger.seconds[phase] <= 0) continue;
     out.add("trireme_phase_seconds",
@@ -208,31 +224,61 @@ void add_current(Families& out, const RunView::Reading& reading, const Labels& r
   if (now - facts.last_ranks_time <= max_record_age_seconds) add_ranks(out, facts, run);
 }
 
-}  // namespace
+// A run with the labels of its series.
+struct LabelledRun {
+  const RunView* view;
+  Labels labels;
+  bool is_running;
+  double last_record;
+};
 
-std::vector<MetricFamily> metric_families(const Board& board) {
-  constexpr size_t max_series_of_run = 100;
-  Families out;
-  out.add("trireme_runs", {}, static_cast<double>(board.runs().size()));
-  size_t left_out = 0;
+// Those that are going on first, then those that ended last: what is left out is the oldest.
+std::vector<LabelledRun> labelled_runs(const std::vector<RunView*>& views) {
+  std::vector<LabelledRun> runs;
   std::map<std::string, int> names;
-  for (const std::unique_ptr<RunView>& view : board.runs()) {
-    if (out.room() < max_series_of_run + 1) {
-      ++left_out;
-      continue;
-    }
+  for (const RunView* view : views) {
     const RunView::Reading reading(*view);
     const RunFacts& facts = reading.facts();
     // The second run of a name is labelled with its folder.
     const bool is_repeated = names[facts.name]++ > 0;
-    const Labels run = {{"run", valid_text(is_repeated ? view->shown_folder() : facts.name)}};
-    const bool is_running = facts.state == RunState::running;
-    Labels info = with(run, "group", valid_text(facts.group));
+    runs.push_back(
+        {.view = view,
+         .labels = {{"run", base::printable(is_repeated ? view->shown_folder() : facts.name)}},
+         .is_running = facts.state == RunState::running,
+         .last_record = last_record(reading)});
+  }
+  std::stable_sort(runs.begin(), runs.end(), [](const LabelledRun& a, const LabelledRun& b) {
+    if (a.is_running != b.is_running) return a.is_running;
+    return a.last_record > b.last_record;
+  });
+  return runs;
+}
+
+}  // namespace
+
+std::vector<MetricFamily> metric_families(const Board& board, size_t limit) {
+  constexpr size_t max_series_of_run = 100;
+  Families out(limit);
+  const std::vector<LabelledRun> runs = labelled_runs(board.runs());
+  size_t left_out = board.unshown_runs();
+  out.add("trireme_runs", {}, static_cast<double>(runs.size() + left_out));
+  size_t counted = 0;  // runs that have the series of every run
+  for (; counted < runs.size() && out.room() > series_of_every_run; ++counted) {
+    add_progress(out, RunView::Reading(*runs[counted].view), runs[counted].labels);
+  }
+  left_out += runs.size() - counted;
+  for (const LabelledRun& run : std::span(runs).first(counted)) {
+    if (out.room() < max_series_of_run + 1) {
+      if (run.is_running) ++left_out;
+      continue;
+    }
+    const RunView::Reading reading(*run.view);
+    const RunFacts& facts = reading.facts();
+    Labels info = with(run.labels, "group", base::printable(facts.group));
     info.emplace_back("state", std::string(analysis::name_of(facts.state)));
     out.add("trireme_run_info", info, 1);
-    out.add("trireme_up", run, is_running ? 1 : 0);
-    add_totals(out, reading, run);
-    if (is_running) add_current(out, reading, run, board.now());
+    add_totals(out, reading, run.labels);
+    if (run.is_running) add_current(out, reading, run.labels, board.now());
   }
   out.add("trireme_runs_left_out", {}, static_cast<double>(left_out));
   return out.take();

@@ -150,15 +150,16 @@ std::string inlined_answers(const Board& board) {
   Answers answers(board);
   size_t points = max_report_points, cells = max_report_cells;
   answers.add("/api/runs");
-  for (size_t id = 0; id < board.runs().size(); ++id) {
+  const std::vector<RunView*> runs = board.runs();
+  for (size_t id = 0; id < runs.size(); ++id) {
     const std::string base = fmt::format("/api/run/{}", id);
     answers.add(base);
     for (const char* what : {"events?since=0", "diagnosis", "ledger", "checkpoints", "memory",
                              "pipeline", "collectives"}) {
       answers.add(fmt::format("{}/{}", base, what));
     }
-    add_curves(answers, *board.runs()[id], base, points);
-    add_heat_maps(answers, *board.runs()[id], base, cells);
+    add_curves(answers, *runs[id], base, points);
+    add_heat_maps(answers, *runs[id], base, cells);
   }
   return answers.take();
 }
@@ -184,16 +185,17 @@ std::string post_mortems(const RunView& view) {
       if (attempt != failure.attempt) continue;
       const double time =
           event.contains("time") && event["time"].is_number() ? event["time"].get<double>() : 0;
-      before.push_back(fmt::format(
-          "<li>{}: {}, step {}: {}</li>\n", utc_text(time), html_escaped(field(event, "kind")),
-          html_escaped(field(event, "step")), html_escaped(field(event, "text"))));
+      before.push_back(
+          fmt::format("<li>{}: {}{}: {}</li>\n", utc_text(time), html_escaped(field(event, "kind")),
+                      event.contains("step") ? ", step " + html_escaped(field(event, "step")) : "",
+                      html_escaped(field(event, "text"))));
     }
     const size_t first = before.size() - std::min(before.size(), max_events_shown);
     for (size_t i = first; i < before.size(); ++i) out += before[i];
     out += "</ul>\n";
   }
   if (out.empty()) return out;
-  return fmt::format("<section id=\"post-mortems\">\n<h2>Failures of {}</h2>\n{}</section>\n",
+  return fmt::format("<section>\n<h2>Failures of {}</h2>\n{}</section>\n",
                      html_escaped(run.facts().name), out);
 }
 
@@ -210,7 +212,11 @@ std::string report_html(const Board& board) {
       out += line + "\n@policy@\n";
     } else if (name.empty()) {
       if (line.find("</body>") != std::string::npos) {
-        for (const std::unique_ptr<RunView>& run : board.runs()) out += post_mortems(*run);
+        std::string failures;
+        for (const RunView* run : board.runs()) failures += post_mortems(*run);
+        if (!failures.empty()) {
+          out += "<aside id=\"post-mortems\" aria-label=\"failures\">\n" + failures + "</aside>\n";
+        }
         out += fmt::format("<script type=\"application/json\" id=\"inlined\">{}</script>\n",
                            json_in_html(inlined_answers(board)));
       }

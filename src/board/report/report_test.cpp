@@ -95,6 +95,7 @@ TEST_F(ReportTest, one_file_holds_everything_and_nothing_of_the_run_is_interpret
   EXPECT_EQ(html.find("<script>alert(1)"), std::string::npos);
   EXPECT_EQ(html.find("<img src=x"), std::string::npos);
   EXPECT_NE(html.find("Content-Security-Policy"), std::string::npos);
+  EXPECT_NE(html.find("<aside id=\"post-mortems\" aria-label=\"failures\">"), std::string::npos);
   EXPECT_EQ(html.find("unsafe-inline"), std::string::npos);
   EXPECT_LT(html.size(), size_t{3} << 20);
   // Every script and style has its hash in the policy.

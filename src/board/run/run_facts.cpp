@@ -84,9 +84,13 @@ void analyse(const fs::path& folder, double now, RunFacts& facts) {
 
 }  // namespace
 
+std::string name_of_folder(const fs::path& folder) {
+  return fs::absolute(folder).lexically_normal().filename().string();
+}
+
 RunFacts read_facts(const fs::path& folder, double now) {
   RunFacts facts;
-  facts.name = fs::absolute(folder).lexically_normal().filename().string();
+  facts.name = name_of_folder(folder);
   for (const char* name : read_files) {
     if (!is_plain_or_absent(folder / name)) {
       facts.failure = fmt::format("{}: is no regular file", name);

@@ -42,6 +42,9 @@ struct RunFacts {
   std::string failure;  // why the folder could not be analysed; empty: it was
 };
 
+// Returns the name of a run whose files do not name it.
+std::string name_of_folder(const std::filesystem::path& folder);
+
 // Reads all files; never throws. `now`: seconds since 1970.
 RunFacts read_facts(const std::filesystem::path& folder, double now);
 

@@ -30,7 +30,7 @@ RunView::RunView(fs::path folder, std::string shown_folder)
       shown_folder_(std::move(shown_folder)),
       metrics_(folder_ / "metrics.jsonl"),
       events_(folder_ / "events.jsonl"),
-      facts_(std::make_shared<RunFacts>()) {}
+      facts_(std::make_shared<RunFacts>(RunFacts{.name = name_of_folder(folder_)})) {}
 
 bool RunView::poll(const MetricStore::Progress& progress) {
   int64_t tables = 0;

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <thread>
 
+#include "analysis/read/run_state.h"
 #include "base/error.h"
 #include "base/text/count_text.h"
 #include "base/text/json.h"
@@ -22,6 +23,7 @@
 #include "cli/verbs.h"
 #include "cli/watch/plan_page.h"
 #include "cli/watch/read_runs.h"
+#include "obs/clock.h"
 
 namespace trireme::cli {
 namespace {
@@ -111,6 +113,14 @@ void print_start(const Args& args, const board::ListenPlace& place, int port,
   std::fflush(stdout);
 }
 
+bool only_running(const Args& args) {
+  if (!args.has("--state")) return false;
+  if (args.text("--state") == "running") return true;
+  throw base::ConfigError(
+      fmt::format("--state {}: must be running; without it runs of all states are shown",
+                  args.text("--state")));
+}
+
 int run_board(const Args& args) {
   const bool is_developing = args.has("--assets");
   if (!is_developing) board::expect_assets();
@@ -121,7 +131,14 @@ int run_board(const Args& args) {
   if (args.list("runs").empty() && !has_planner) {
     throw base::ConfigError("nothing to show: give the folder of a run, or --plan");
   }
-  board::BoardOptions options{.runs = board::runs_of(args.list("runs"))};
+  board::BoardOptions options{.runs = board::runs_of(args.list("runs")),
+                              .folders = args.list("runs"),
+                              .only_running = only_running(args)};
+  if (options.only_running) {
+    std::erase_if(options.runs, [](const fs::path& run) {
+      return !analysis::is_running(run, obs::wall_seconds());
+    });
+  }
   PlanPage planner;
   if (has_planner) {
     options.plan = [&planner](const board::Request& request) { return planner.handle(request); };
@@ -171,9 +188,15 @@ int run_board(const Args& args) {
       std::this_thread::sleep_for(std::chrono::milliseconds(250));
     }
   });
+  constexpr double search_seconds = 2;  // between two looks for new runs
   const double begin = obs::steady_seconds();
+  double searched = begin;
   while (!is_interrupted && (seconds <= 0 || obs::steady_seconds() - begin < seconds)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    if (obs::steady_seconds() - searched >= search_seconds) {
+      board.find_runs();
+      searched = obs::steady_seconds();
+    }
     board.poll_files();
   }
   board.save_caches();
@@ -190,7 +213,7 @@ Verb board_verb() {
           "Serves pages on a free port of this machine and prints their address, which contains a\n"
           "secret; a request without it is refused. The folders of the runs are only read: a run\n"
           "does not notice, and a run that was killed or copied is shown like any other. A folder\n"
-          "that contains runs stands for all of them.\n"
+          "that contains runs stands for all of them, also for those that begin later.\n"
           "\n"
           "  --listen 127.0.0.1:8080   a port of your choice\n"
           "  --listen unix:PATH        a socket that only you can open, for ssh -L 8080:PATH\n"
@@ -202,9 +225,13 @@ Verb board_verb() {
           "  trireme board runs/kjv\n"
           "  trireme board runs/kjv runs/bf16 --listen 127.0.0.1:8080\n"
           "  trireme board runs --listen unix:board.sock --json\n"
+          "  trireme board runs --state running --open-metrics\n"
           "  trireme board --plan",
       .options =
           {{.name = "runs", .kind = Kind::list, .help = "Folders of runs"},
+           {.name = "--state",
+            .help = "running: show only runs that are going on or begin later; they stay when they "
+                    "end"},
            {.name = "--plan",
             .kind = Kind::flag,
             .help = "Also serve the planner: the answers of trireme plan, with or without runs"},

@@ -11,7 +11,7 @@ namespace trireme::cli {
 void read_runs(board::Board& board, const std::string& label) {
   constexpr int64_t quick_bytes = 100 << 20;  // less than a second
   int64_t total = 0;
-  for (const auto& run : board.runs()) {
+  for (const board::RunView* run : board.runs()) {
     std::error_code failed;
     const uintmax_t bytes = std::filesystem::file_size(run->folder() / "metrics.jsonl", failed);
     if (!failed) total += static_cast<int64_t>(bytes);
