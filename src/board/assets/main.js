@@ -39,7 +39,17 @@ function showPage() {
   document.getElementById('board').hidden = is_plan;
   document.getElementById('planner').hidden = !is_plan;
   document.documentElement.classList.toggle('plan', is_plan);
+  document.querySelector('.skip').textContent = is_plan ? 'to the form' : 'to the charts';
   if (is_plan) drawPlanner(document.getElementById('planner')).catch(showFailure);
+}
+
+// The address holds the state of the page, so that a link to a fragment would change it.
+function listenToSkip() {
+  document.querySelector('.skip').addEventListener('click', (event) => {
+    event.preventDefault();
+    const target = view().page === 'plan' ? document.querySelector('#planner form') : document.getElementById('first');
+    target?.focus();
+  });
 }
 
 function drawAll() {
@@ -49,7 +59,7 @@ function drawAll() {
   for (const panel of panels) panel.draw?.();
   drawRange();
   const run = shownRun();
-  document.title = run ? `${run.name}: ${run.sentence}` : 'Trireme board';
+  document.title = view().page === 'plan' ? 'Trireme planner' : run ? `${run.name}: ${run.sentence}` : 'Trireme board';
 }
 
 function drawTheme() {
@@ -154,22 +164,8 @@ async function viewChanged(_, names) {
   }
 }
 
-async function start() {
-  forbidMarkup();
-  readInlined();
-  restoreTheme();
-  readFragment();
-  listenToFragment();
-  listenToKeys();
-  document.documentElement.classList.toggle('report', isReport());
-  await loadRuns();
-  if (allRuns().length === 0) {
-    if (hasPlanner()) changeView({page: 'plan'});
-    onView(drawAll);
-    drawAll();
-    document.documentElement.dataset.ready = 'yes';
-    return;
-  }
+// Loads the first runs and begins to show one.
+async function showRuns() {
   if (!allRuns().some((run) => run.id === view().run)) changeView({run: allRuns()[0].id});
   const others = view().compare.filter((id) => allRuns().some((run) => run.id === id));
   await Promise.all([view().run, ...others].map((id) => loadDetails(id)));
@@ -181,8 +177,48 @@ async function start() {
   window.addEventListener('theme', drawTheme);
   window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawTheme);
   await first;
+}
+
+function showNoRuns() {
+  if (hasPlanner()) changeView({page: 'plan'});
+  onView(drawAll);
+  drawAll();
+  if (!hasPlanner()) replace(document.getElementById('top'), el('h1', {}, 'Trireme board'), note('There is no run yet; the first one appears here when it begins.'));
+}
+
+let is_listing = false;
+
+// Updates the list of runs when one has begun or ended.
+async function listRuns(runs) {
+  const known = new Map(allRuns().map((run) => [run.id, run.state]));
+  if (is_listing || runs.every(({id, state}) => known.get(id) === state)) return;
+  is_listing = true;
+  try {
+    await loadRuns();
+    if (known.size === 0 && allRuns().length > 0) {
+      await showRuns();
+    } else {
+      drawToolbar(document.getElementById('toolbar'));
+    }
+  } finally {
+    is_listing = false;
+  }
+}
+
+async function start() {
+  forbidMarkup();
+  readInlined();
+  restoreTheme();
+  readFragment();
+  listenToFragment();
+  listenToKeys();
+  listenToSkip();
+  document.documentElement.classList.toggle('report', isReport());
+  await loadRuns();
+  if (allRuns().length > 0) await showRuns(); else showNoRuns();
   document.documentElement.dataset.ready = 'yes';
   listen((runs) => {
+    listRuns(runs).catch(showFailure);
     const is_news = runs.some(({id, revision, step, state}) => {
       const known = detailsOf(id);
       return known && ((revision !== undefined && known.revision !== revision) || known.step !== step || known.state !== state);
@@ -191,10 +227,10 @@ async function start() {
   }, (is_connected) => {
     connection = is_connected ? '' : 'The server does not answer; what is shown is the last state it sent.';
     drawTop(document.getElementById('top'), connection);
-    if (is_connected) refresh();
+    if (is_connected && allRuns().length > 0) refresh();
   });
   document.addEventListener('visibilitychange', () => {
-    if (!document.hidden) refresh();
+    if (!document.hidden && allRuns().length > 0) refresh();
   });
 }
 

@@ -44,7 +44,7 @@ function plannerForm(question) {
     changeView({plan: chosen.toString()});
     if (view().plan === chosen.toString()) drawPlanner(document.getElementById('planner'));
   };
-  return el('form', {class: 'panel question', on: {submit}},
+  return el('form', {class: 'panel question', tabindex: '-1', 'aria-label': 'Plan a job', on: {submit}},
       el('h2', {}, 'Plan a job'),
       el('div', {class: 'fields'}, select('model', 'model', choices.models || []), select('machine', 'machine', choices.machines || []),
           fields.map(input), select('stack', 'training program', ['trireme', ...(choices.stacks || []).filter((name) => name !== 'trireme')])),

@@ -121,7 +121,7 @@ function showHelp() {
       el('dl', {}, help.map(([key, text]) => [el('dt', {}, key), el('dd', {}, text)]).flat()),
       el('p', {class: 'muted'}, 'Every pixel column shows the minimum and the maximum of all its points; ' +
         'triangles at the upper edge are points that are not finite. Letters over vertical lines: R resumed, ' +
-        '^ spike, S skipped step, X failure, ! slow rank, H hardware, A alert, P other plan.'),
+        '^ spike, S skipped step, ↶ went back, X failure, ! slow rank, P other plan, H hardware, A alert, N numerics.'),
       buttonElement('close', 'close (Escape)', () => dialog.close()));
   document.body.append(dialog);
   dialog.showModal();

@@ -11,6 +11,7 @@ export function drawTop(holder, connection) {
   if (!run) return;
   const lamp = run.lamp in lamp_words ? run.lamp : 'off';
   redraw(holder,
+      el('h1', {class: 'unseen'}, run.name),
       el('p', {class: 'sentence', role: 'status'},
           el('span', {class: `lamp ${lamp}`}, el('span', {class: 'dot', 'aria-hidden': 'true'}),
               run.state && run.lamp === 'off' ? run.state : lamp_words[lamp]),
