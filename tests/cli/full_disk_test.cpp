@@ -20,7 +20,8 @@ TEST(FullDisk, stops_saving_and_not_training) {
   const Outcome outcome =
       trireme(s, train_words(6, {"--checkpoint.interval=2", "--checkpoint.export_dtype=bf16"}),
               {.max_file_bytes = 60'000});
-  EXPECT_EQ(count(outcome.err, "not saved"), 3) << outcome.err;
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_EQ(count(outcome.err, "checkpoint of step "), 3) << outcome.err;
   EXPECT_NE(outcome.err.find("step:  6"), std::string::npos) << outcome.err;
   for (const auto& [name, bytes] : s.tree("run/checkpoint")) ADD_FAILURE() << name;
 }

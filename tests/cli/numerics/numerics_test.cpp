@@ -132,9 +132,9 @@ TEST_F(NumericsRun, a_block_returns_after_its_steps_or_when_the_user_says_so) {
 }
 
 TEST_F(NumericsRun, checkpoints_of_other_data_ranks_are_equal) {
-  const std::vector<std::string> batch = {"--training.global_batch_size=8",
-                                          "--training.local_batch_size=1",
-                                          "--parallelism.logical_dp=2"};
+  const std::vector<std::string> batch = {
+      "--training.global_batch_size=8", "--training.local_batch_size=1",
+      "--parallelism.logical_dp=2", "--parallelism.reduce=each"};
   ASSERT_EQ(train("one", 20, batch).exit_code, 0);
   std::vector<std::string> two = batch;
   two.emplace_back("--parallelism.data_parallel_shard_degree=2");
