@@ -281,8 +281,10 @@ int run_launch_verb(const Args& args) {
   try {
     return run_job(args, options);
   } catch (const std::exception& error) {
+    // Without a store there is no one to tell.
+    const bool has_no_store = dynamic_cast<const base::CommAborted*>(&error) != nullptr;
     const bool was_stopped = dynamic_cast<const base::Stopped*>(&error) != nullptr;
-    if (options.nodes == 1 || was_stopped) throw;
+    if (options.nodes == 1 || was_stopped || has_no_store) throw;
     // First: telling the others may take some time.
     const int code = report_error(error, args.wants_json());
     std::fflush(stdout);
@@ -301,7 +303,8 @@ Verb launch_verb() {
       .details =
           "Starts -n processes of `trireme train` on this host and passes its options to them.\n"
           "With several hosts, run it on each with the same --nnodes and --rdzv and the host's\n"
-          "--node-rank. It shows stdout of rank 0 and stderr of all ranks. When a rank dies, or\n"
+          "--node-rank; they share the run's folder, or have the same secret in TRIREME_TOKEN.\n"
+          "It shows stdout of rank 0 and stderr of all ranks. When a rank dies, or\n"
           "sends no heartbeat for --deadline seconds, all processes end and one line names the\n"
           "rank, its last operation and the ranks that wait for it; the flight records of the\n"
           "ranks are in the run's folder. Errors that every rank would report are reported once,\n"

@@ -70,7 +70,7 @@ comm::JobTokens tokens_of(const LaunchOptions& options) {
   return found;
 }
 
-// Of node 0: collects the outcomes and publishes that of the job.
+// Node 0 collects the outcomes and publishes that of the job.
 NodeOutcome collect(comm::Store& store, const NodePlace& place, const NodeOutcome& own) {
   wait_for_nodes(store, place, outcome_key, place.max_wait_s);
   std::vector<std::string> keys;

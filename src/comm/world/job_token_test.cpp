@@ -35,12 +35,11 @@ class JobTokenTest : public testing::Test {
   }
   void TearDown() override { fs::remove_all(root_); }
 
-  // Of a rank that was started with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT alone.
+  // A rank that was started with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT alone.
   RankInfo by_hand(int rank, int port) const {
     RankInfo info{.rank = rank, .world = 2, .local_rank = rank, .local_world = 2};
     info.store = fmt::format("127.0.0.1:{}", port);
     info.hosts_store = rank == 0;
-    info.knows_attempt = false;
     info.run_folder = folder_.string();
     return info;
   }
