@@ -93,6 +93,7 @@ std::string sentence_of(const RunRecord& run, const Findings& findings, const Wa
     if (first.share > 0) text += fmt::format(", {} of the time is lost", percent_text(first.share));
     return text + ": " + first.title;
   }
+  if (run.state == RunState::unknown) return text + "; too little is recorded to judge it";
   if (!fall.is_measured) return text + "; no times of ranks are known";
   if (!fall.predicted_seconds) return text + ", nothing is wrong";
   const double gap = fall.measured_seconds / *fall.predicted_seconds - 1;

@@ -362,6 +362,12 @@ void add_event(RunRecord& run, obs::EventKind kind, int64_t step, const std::str
       {.step = step, .attempt = 1, .kind = kind, .severity = severity, .text = text});
 }
 
+TEST(DiagnoseTest, a_run_of_unknown_state_is_not_called_good) {
+  const Diagnosis diagnosis = diagnose(ended_run(RunState::unknown));
+  EXPECT_EQ(diagnosis.sentence, "state unknown, step 4 of 4; too little is recorded to judge it");
+  EXPECT_EQ(diagnosis.lamp, "off");
+}
+
 TEST(DiagnoseTest, a_run_that_saved_its_last_step_has_nothing_wrong) {
   RunRecord run = ended_run(RunState::done);
   add_event(run, obs::EventKind::checkpoint, 2, "saved");
