@@ -2,11 +2,10 @@
 #include "cli/ckpt/ckpt_place.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/system/regular_file.h"
 #include "base/text/count_text.h"
 #include "base/text/json.h"
 #include "ckpt/disk/posix_disk.h"
@@ -26,10 +25,9 @@ constexpr const char* default_folder = "checkpoint";  // checkpoint.folder
 
 // Returns null if there is no such file, or a discarded value if it is not JSON.
 base::Json json_of(const fs::path& file) {
-  std::error_code ignored;  // reading a named pipe would wait for a writer
-  if (!fs::is_regular_file(file, ignored)) return nullptr;
-  std::ifstream in(file, std::ios::binary);
-  return base::Json::parse(std::string(std::istreambuf_iterator<char>(in), {}), nullptr, false);
+  constexpr int64_t max_bytes = int64_t{64} << 20;
+  const base::Result<std::string> text = base::read_regular_file(file, max_bytes);
+  return text ? base::Json::parse(text.value(), nullptr, false) : base::Json();
 }
 
 // Returns the checkpoint folder of the run in `run`, which need not exist yet.
