@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The board while a run writes: delays, incomplete lines, replaced files, a server that comes back, many tabs."""
+import json
 import os
 import signal
 import threading
@@ -73,6 +74,41 @@ class Live(PageTest):
             delays = sorted(next(at for shown, at in times if shown >= step) - when for step, when in written.items())
             print(f"from line to pixel: median {delays[len(delays) // 2] * 1000:.0f} ms, "
                   f"largest {delays[-1] * 1000:.0f} ms over {len(delays)} steps at 50 lines/s")
+            self.expect_quiet(board.origin)
+
+    def test_runs_that_begin_later_appear_in_the_list(self):
+        runs = self.folder("runs")
+        write_run(os.path.join(runs, "first"), name="first", steps=20, values=values)
+        names = "[...document.querySelectorAll('#toolbar select[title=run] option')].map((one) => one.textContent)"
+        with Board(runs) as board:
+            self.browser.open_page(board.url)
+            self.wait_for_loss(20)
+            self.assertEqual(self.browser.js(f"return {names}"), [])  # there is nothing to choose
+            write_run(os.path.join(runs, "another"), name="another", steps=30, values=values)
+            self.browser.wait_for(f"{names}.join() === 'first,another'")
+            self.browser.js("""const list = document.querySelector('#toolbar select[title=run]');
+                list.value = '1';
+                list.dispatchEvent(new Event('change'));""")
+            self.wait_for_loss(30)
+            self.assertEqual(self.browser.js("return document.querySelector('h1').textContent"), "another")
+            self.expect_quiet(board.origin)
+
+    def test_a_board_without_runs_shows_the_first_that_begins(self):
+        runs = self.folder("runs")
+        write_run(os.path.join(runs, "ended"), name="ended", steps=20, values=values)
+        with Board(runs, options=("--state", "running")) as board:
+            self.browser.open_page(board.url)
+            self.assertIn("no run yet", self.browser.js("return document.getElementById('top').textContent"))
+            run = write_run(os.path.join(runs, "live"), name="live", steps=20, total=100, values=values)
+            with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
+                machine = file.readline().strip() + " " + os.readlink("/proc/self/ns/pid")
+            with open("/proc/self/stat", encoding="utf-8") as file:
+                start = int(file.read().rsplit(")", 1)[1].split()[19])
+            with open(os.path.join(run, "owner.json"), "w", encoding="utf-8") as out:
+                json.dump({"version": 1, "run": "1", "epoch": 1, "attempt": 1, "host": "here", "machine": machine,
+                           "process": os.getpid(), "process_start": start, "since": time.time(), "released": False}, out)
+            self.wait_for_loss(20)
+            self.assertEqual(self.browser.js("return document.querySelector('h1').textContent"), "live")
             self.expect_quiet(board.origin)
 
     def test_incomplete_lines_repeated_steps_and_replaced_files(self):

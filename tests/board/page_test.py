@@ -52,6 +52,26 @@ class Pages(PageTest):
         given = {"values": noisy(1), "events": EVENTS, "ranks": 16, "prediction": PREDICTION}
         return write_run(self.folder(folder), **{**given, **more})
 
+    def test_the_skip_link_moves_the_focus_and_keeps_the_page(self):
+        browser = self.browser
+        runs = [self.make_run("one", name="one"), self.make_run("two", name="two")]
+        with Board(*runs, options=("--plan",)) as board:
+            browser.open_page(board.url)
+            for fragment, text, focused, title in (("#run=1", "to the charts", "first", "two: "),
+                                                   ("#page=plan", "to the form", "question", "Trireme planner")):
+                browser.open("about:blank")
+                browser.open_page(f"{board.origin}/{fragment}")
+                browser.wait_for("document.title.startsWith(arguments[0])", title)
+                browser.wait_for("document.querySelector(arguments[0])", "#planner form" if "plan" in fragment else "#first *")
+                browser.press("\ue004")  # Tab
+                self.assertEqual(browser.js("return document.activeElement.textContent"), text)
+                browser.press("\ue007")  # Enter
+                self.assertIn(focused, browser.js("return document.activeElement.id + ' ' + document.activeElement.className"))
+                self.assertEqual(browser.js("return location.hash"), fragment)
+                shown = "[...document.querySelectorAll('h1')].filter((one) => one.getClientRects().length > 0).length"
+                self.assertEqual(browser.js(f"return {shown}"), 1)
+            self.expect_quiet(board.origin)
+
     def test_every_panel_is_shown_without_errors_and_without_requests_elsewhere(self):
         browser = self.browser
         browser.reset(height=6000)

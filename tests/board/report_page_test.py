@@ -36,6 +36,7 @@ class Reports(PageTest):
             browser.wait_for("document.getElementById('range').textContent.includes(arguments[0])",
                              "tokens" if kind == "tokens" else "UTC")
         browser.wait_for("document.querySelector('#ranks canvas')?.width > 0")
+        self.assertEqual(browser.js("return document.querySelectorAll('h1').length"), 1)
         self.assertIsNone(browser.js("return window.hacked ?? null"))
         self.assertEqual(browser.js("return [...document.querySelectorAll('.failed')].map((one) => one.textContent)"), [])
         self.expect_quiet("file://")

@@ -297,6 +297,18 @@ TEST(RunLife, a_run_that_skipped_nearly_everything_is_not_ok) {
   const base::Json summary = only_object(outcome.out);
   EXPECT_EQ(summary.at("ok"), false);
   EXPECT_TRUE(has(summary.at("error"), "this run has not trained"));
+  // Its record says so, and so does every reader, also beside a folder that cannot be read.
+  const std::string events = s.read("run/events.jsonl");
+  const size_t last = events.rfind('\n', events.size() - 2) + 1;
+  EXPECT_EQ(base::Json::parse(events.substr(last)).at("data").at("reason"), "failed") << events;
+  std::filesystem::create_directories(s.at("bad/run.json"));
+  const base::Json runs = only_object(trireme(s, {"runs", "run", "bad", "--json"}).out).at("runs");
+  ASSERT_EQ(runs.size(), 2U);
+  EXPECT_EQ(runs[0].at("lamp"), "bad");
+  EXPECT_TRUE(has(runs[0].at("sentence"), "this run has not trained")) << runs[0];
+  const Outcome diagnosis = trireme(s, {"diagnose", "run"});
+  EXPECT_TRUE(has(diagnosis.out, "failed, step 30 of 30")) << diagnosis.out;
+  EXPECT_TRUE(has(diagnosis.out, "skipped_steps")) << diagnosis.out;
 }
 
 }  // namespace
