@@ -11,7 +11,7 @@ function(trireme_compile_options target)
     # Of code in precompiled headers GCC forgets where libstdc++ suppresses a warning: it reports std::string's operator+
     # again, by other names. Builds that compile file by file keep these warnings.
     target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:
-                           -Wno-subobject-linkage -Wno-stringop-overflow -Wno-array-bounds>)
+                           -Wno-subobject-linkage -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread>)
     # Clang's -Wshadow compares with names of the files before, GCC's does not.
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-shadow>)
   endif()

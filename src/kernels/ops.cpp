@@ -555,8 +555,9 @@ namespace {
 void are_parts(const char* op, const ConstTensor& parts, int64_t copies, int64_t slices) {
   has(op, "parts", parts, {parts.rows(), parts.cols()}, DType::u8);
   TRIREME_CHECK(parts.is_contiguous(), "{}: parts with gaps", op);
-  TRIREME_CHECK(parts.cols() >= spec::step_sums_bytes && parts.cols() % alignof(StepSums) == 0,
-                "{}: parts of {} bytes", op, parts.cols());
+  TRIREME_CHECK(
+      parts.cols() >= spec::step_sums_bytes && parts.cols() % int64_t{alignof(StepSums)} == 0,
+      "{}: parts of {} bytes", op, parts.cols());
   TRIREME_CHECK(copies >= 1 && slices >= 1 && parts.rows() % (copies * slices) == 0,
                 "{}: {} parts, {} copies, {} slices", op, parts.rows(), copies, slices);
 }
