@@ -38,6 +38,8 @@ if [ "$full" -eq 1 ]; then
   TRIREME_FULL=1 ./build/release/tests/ckpt_tests --gtest_brief=1 --gtest_filter='*every_layout*:*sampled*' 2>&1 | follow "testing"
   echo "== testing twenty histories of kills and resumes"
   TRIREME_FULL=1 ./build/release/tests/cli_tests --gtest_brief=1 --gtest_filter='*histories*' 2>&1 | follow "testing"
+  echo "== testing the planner's memory of 3,000 layouts"
+  TRIREME_FULL=1 ./build/release/tests/planner_tests --gtest_brief=1 --gtest_filter='PrintedMemory.*' 2>&1 | follow "testing"
   try_to_install "${launcher_packages[@]}"
   echo "== testing stopped runs under every launcher, two writers in one folder, changed data"
   TRIREME_FULL=1 ./build/release/tests/stops/stops_tests 2>&1 | follow "testing"
@@ -55,4 +57,4 @@ if [ "$full" -eq 1 ]; then
   done
 fi
 scripts/gpu_record.sh status
-echo "== all tests passed"
+echo "== all tests passed in $(clock "$SECONDS")"

@@ -10,13 +10,12 @@ endif()
 set(TRIREME_LIGHT_TEST_OPTIONS -O0)
 set(TRIREME_LIGHT_TESTS analysis board ckpt cli config data device engine obs optim plan train)
 
-# trireme_add_tests(PROGRAM NAME [SHARDS N] [LOCK | SERIAL] [COST SECONDS] [WORKING_DIRECTORY DIR]) makes the tests of a program N
+# trireme_add_tests(PROGRAM NAME [SHARDS N] [LOCK] [COST SECONDS] [WORKING_DIRECTORY DIR]) makes the tests of a program N
 # tests of ctest, NAME.1 to NAME.N (NAME alone for one), each with every N-th test: a process for each single test would
 # take longer than most of the tests. Output and times: tests/run_tests.sh. ctest starts those of the highest cost first.
-# LOCK is for programs that start and stop processes: one of them at a time, beside tests that compute. SERIAL: nothing
-# runs beside them.
+# LOCK is for programs that start and stop processes: one of them at a time, beside tests that compute.
 function(trireme_add_tests program name)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "LOCK;SERIAL" "SHARDS;COST;WORKING_DIRECTORY" "")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "LOCK" "SHARDS;COST;WORKING_DIRECTORY" "")
   if(NOT arg_SHARDS)
     set(arg_SHARDS 1)
   endif()
@@ -35,9 +34,6 @@ function(trireme_add_tests program name)
                          ENVIRONMENT "GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${index}")
     if(arg_LOCK)
       set_tests_properties(${test} PROPERTIES RESOURCE_LOCK processes)
-    endif()
-    if(arg_SERIAL)
-      set_tests_properties(${test} PROPERTIES RUN_SERIAL ON)
     endif()
     if(arg_COST)
       set_tests_properties(${test} PROPERTIES COST ${arg_COST})
