@@ -23,8 +23,14 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND mebibytes_a_core GREATER_EQUAL 1900)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=1000000>)
 endif()
 
-# trireme_add_precompiled(SET [TEST] OPTION...) precompiles cmake/precompiled.h, for TEST also GoogleTest's header, with
-# these options. trireme_precompile(TARGET SET) is for targets that are compiled with the same ones.
+# Headers of other projects that most files use. Every file includes what it uses all the same.
+set(TRIREME_PRECOMPILED fmt/format.h fmt/ranges.h nlohmann/json.hpp algorithm array atomic bit charconv chrono cmath
+    condition_variable cstdint cstring deque filesystem fstream functional limits map memory mutex numeric optional random
+    set span sstream string string_view system_error thread tuple utility vector)
+list(TRANSFORM TRIREME_PRECOMPILED REPLACE "(.+)" "<\\1>")
+
+# trireme_add_precompiled(SET [TEST] OPTION...) precompiles them, for TEST also GoogleTest's header, with these options.
+# trireme_precompile(TARGET SET) is for targets that are compiled with the same ones.
 function(trireme_add_precompiled set)
   if(NOT CMAKE_UNITY_BUILD)
     return()
@@ -36,7 +42,7 @@ function(trireme_add_precompiled set)
   trireme_compile_options(trireme_headers_${set})
   target_compile_options(trireme_headers_${set} PRIVATE ${arg_UNPARSED_ARGUMENTS})
   target_link_libraries(trireme_headers_${set} PRIVATE fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)
-  target_precompile_headers(trireme_headers_${set} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/precompiled.h)
+  target_precompile_headers(trireme_headers_${set} PRIVATE ${TRIREME_PRECOMPILED})
   if(arg_TEST)
     target_link_libraries(trireme_headers_${set} PRIVATE GTest::gtest)
     target_precompile_headers(trireme_headers_${set} PRIVATE <gtest/gtest.h>)

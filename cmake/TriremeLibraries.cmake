@@ -75,8 +75,8 @@ function(trireme_group_by_directory target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
 endfunction()
 
-# Of the folders that read arguments and files, or queue work of other folders: a third less time of the compiler, and
-# no loop that a user would wait for. Hashes of checkpoints are xxHash's, whose loops are written for vectors.
+# Folders that read arguments and files, or queue work of other folders, have no loop that a user would wait for: a third
+# less time of the compiler. Hashes of checkpoints are xxHash's, whose loops are written for vectors.
 set(TRIREME_LIGHT_FOLDERS analysis board ckpt cli config obs train)
 set(TRIREME_LIGHT_OPTIONS $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
 

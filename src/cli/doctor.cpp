@@ -15,7 +15,7 @@
 #include "comm/nccl.h"
 #include "config/files/model_file.h"
 #include "device/accelerator.h"
-#include "device/architectures.h"
+#include "device/gpu/architectures.h"
 #include "device/host_cores.h"
 #include "obs/terminal/number_text.h"
 #include "train/report/peaks.h"

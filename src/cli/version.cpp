@@ -5,7 +5,7 @@
 #include "base/text/json.h"
 #include "cli/shell/build_info.h"
 #include "cli/verbs.h"
-#include "device/architectures.h"
+#include "device/gpu/architectures.h"
 
 namespace trireme::cli {
 namespace {

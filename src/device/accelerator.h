@@ -26,7 +26,7 @@ struct GpuInfo {
 
 struct GpuStatus {
   bool in_build = false;       // compiled with CUDA
-  std::string built_for;       // "90a" (architectures.h)
+  std::string built_for;       // "90a" (gpu/architectures.h)
   std::string problem;         // empty if a GPU can be used; otherwise why not, and what to do
   bool lacks_library = false;  // a GPU works, but a library is missing (`problem`)
   int driver_version = 0, runtime_version = 0;  // as CUDA counts: 13000 is 13.0; 0: none

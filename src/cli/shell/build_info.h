@@ -16,7 +16,7 @@ struct BuildInfo {
   std::string build_type;          // "Release"
   std::string compiler;            // "GNU 12.2.0"
   std::string system;              // "Linux x86_64"
-  std::string cuda_architectures;  // "90a" (device/architectures.h); empty: without CUDA
+  std::string cuda_architectures;  // "90a" (device/gpu/architectures.h); empty: without CUDA
   bool has_gloo = false, has_nccl = false;
   // "GPU suite: last run whole on commit ... changed since: src/kernels; ..." if the sources of
   // this build that reach a GPU differ from those that passed on one (scripts/gpu_record.sh);

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "device/architectures.h"
+#include "device/gpu/architectures.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/gpu_libraries.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/architectures.h"
+#include "device/gpu/architectures.h"
 
 #include <gtest/gtest.h>
 
