@@ -59,9 +59,9 @@ GlooEnd end_of_connecting(int peer_port) {
 TEST(GlooStop, ends_the_wait_for_a_peer) {
   if (!gloo_status().empty()) GTEST_SKIP() << gloo_status();
   // One of two ranks connects, and the other waits for that; their addresses decide which.
-  GlooEnd end = end_of_connecting(1);
+  GlooEnd end = end_of_connecting(65535);
   EXPECT_NE(end, GlooEnd::connected);
-  if (end != GlooEnd::stopped) end = end_of_connecting(65535);
+  if (end != GlooEnd::stopped) end = end_of_connecting(1);
   EXPECT_EQ(end, GlooEnd::stopped);
 }
 
