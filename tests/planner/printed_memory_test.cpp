@@ -71,7 +71,7 @@ TEST(PrintedMemory, of_several_data_sets_equals_that_of_train_to_the_byte) {
   const spec::Machine machine = shipped_machine("h100");
   const auto bytes_of = [&](const config::Config& config) {
     const Job job = job_of(config);
-    const Layout l = layout_of(config);
+    const Layout l = plan::layout_of(config);
     const spec::Plan trained =
         spec::solve_or_throw(job.model, config::workload_of(config), l, job.backend);
     const double total =

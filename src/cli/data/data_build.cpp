@@ -81,6 +81,7 @@ BuildCall build_call(const Args& args) {
   o.inputs = args.list("inputs");
   o.kind = data::source_kind_from_name(args.text("--kind"));
   o.documents = documents_of(args);
+  o.documents.offers_raw_bytes = !args.has("--tokenizer");
   o.documents.tokens = {.type = args.text("--input-type"),
                         .end_of_document = args.small_integer("--input-eod")};
   o.output = args.text("--output");

@@ -134,9 +134,9 @@ struct Parser {
       const std::string hint = option_hint(*verb, name);
       if (hint.empty() && name != word) continue;  // --key=value: the configuration names sections
       throw base::ConfigError(fmt::format(
-          "{}: not an option of {}{}; keys of the configuration are set by --section.key=value; "
-          "run `trireme {} --help`",
-          name, verb->name, hint, verb->name));
+          "{}: not an option of {}{} Run `trireme {} --help`", name, verb->name,
+          hint.empty() ? ". Keys of the configuration are set by --section.key=value." : hint,
+          verb->name));
     }
   }
 };

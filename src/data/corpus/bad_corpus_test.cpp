@@ -97,9 +97,11 @@ TEST_F(BadCorpusTest, more_rejections_than_allowed_fail_the_build) {
 TEST_F(BadCorpusTest, options_and_empty_inputs_are_refused) {
   EXPECT_TRUE(says(refusal("a.txt", ""), {"1 file (0 bytes) hold no document", "1 rejected"}));
   EXPECT_TRUE(says(refusal("a.jsonl", "\n\n"), {"hold no document"}));
-  EXPECT_TRUE(says(refusal("a.txt", "caf\xe9"),
-                   {"first: ", "a.txt: invalid_utf8: byte 0xe9 at offset 3", "--raw-bytes"}));
   CorpusOptions o;
+  o.documents.offers_raw_bytes = true;
+  EXPECT_TRUE(says(refusal("a.txt", "caf\xe9", o),
+                   {"first: ", "a.txt: invalid_utf8: byte 0xe9 at offset 3", "--raw-bytes"}));
+  o = {};
   o.workers = 0;
   EXPECT_TRUE(says(refusal<base::ConfigError>("a.txt", "x", o), {"0 workers"}));
   o = {};

@@ -168,7 +168,8 @@ void BlockParser::check_text(Document& document, bool is_utf8) const {
           RejectReason::invalid_utf8,
           fmt::format("byte 0x{:02x} at offset {} of the text is not UTF-8{}{}",
                       static_cast<unsigned>(bytes[*bad]), *bad,
-                      is_text_file ? "; --raw-bytes accepts it" : "", utf16_hint(bytes))};
+                      is_text_file && options_.offers_raw_bytes ? "; --raw-bytes accepts it" : "",
+                      utf16_hint(bytes))};
       return;
     }
     if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {

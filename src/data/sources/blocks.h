@@ -26,6 +26,7 @@ struct DocumentOptions {
   std::string prompt_field, completion_field;
   bool split_lines = false;  // text: every line is a document, without its end; blank ones are none
   bool raw_bytes = false;    // text: accept bytes that are not UTF-8, and NUL
+  bool offers_raw_bytes = false;  // messages name the option --raw-bytes: the verb has it
   int64_t max_document_bytes = int64_t{256} << 20;  // of a line, file, member or sample
   OpenOptions tokens;                               // files of tokens
 };

@@ -4,8 +4,15 @@
 // Pricer that has priced other layouts must agree with a fresh one.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
 #include "base/text/json.h"
 #include "plan/price/price.h"
+#include "plan/price/rules.h"
 #include "plan/samples_test.h"
 
 namespace trireme::plan {
@@ -19,7 +26,7 @@ std::map<std::string, std::vector<Json>> values_of_fields() {
           {"cp", {1, 2}},
           {"context_kind", {"gather", "ring"}},
           {"context_slices", {"zigzag", "contiguous"}},
-          {"ulysses", {1, 2}},
+          {"ulysses", {1, 2, 4}},
           {"pp", {1, 2, 4}},
           {"dp_replicate", {1, 2}},
           {"dp_shard", {1, 2, 4}},
@@ -48,7 +55,7 @@ std::map<std::string, std::vector<Json>> values_of_fields() {
           {"bf16_last", {0, 1}},
           {"bf16_blocks", {Json::array(), {2}}},
           {"grad_dtype", {"f32", "bf16"}},
-          {"optimizer", {"AdamW", "Muon"}},
+          {"optimizer", {"adamw", "muon"}},
           {"master_dtype", {"f32", "u16"}},
           {"reduce_dtype", {"f32", "bf16"}},
           {"reshard", {"always", "never"}},
@@ -59,8 +66,8 @@ std::map<std::string, std::vector<Json>> values_of_fields() {
 }
 
 // Returns the layout with one field changed; none if that breaks a rule.
-std::optional<Layout> with_field(const Job& job, const Layout& base, const std::string& field,
-                                 const Json& value) {
+std::optional<Layout> with_field(const Job& job, const Stack& stack, const Layout& base,
+                                 const std::string& field, const Json& value) {
   Json json = spec::to_json(base);
   json[field] = value;
   json["accumulation"] = 0;
@@ -68,7 +75,9 @@ std::optional<Layout> with_field(const Job& job, const Layout& base, const std::
   if (field == "schedule" || field == "pp") json["chunks"] = 0;
   if (field == "cp" || field == "context_kind") json["ulysses"] = 0;
   const Layout layout = filled(job, spec::layout_from_json(json, field));
-  return missing_in_engine(job, layout).empty() ? std::optional(layout) : std::nullopt;
+  const std::string why =
+      stack.is_engine() ? missing_in_engine(job, layout) : broken_rule(job, layout);
+  return why.empty() ? std::optional(layout) : std::nullopt;
 }
 
 void expect_caches_of(const Stack& stack, const Job& job, const std::vector<std::string>& texts,
@@ -79,10 +88,11 @@ void expect_caches_of(const Stack& stack, const Job& job, const std::vector<std:
   for (const std::string& text : texts) {
     const Layout base = filled(job, layout_from_text(text, 8));
     ASSERT_EQ(missing_in_engine(job, base), "") << text;
-    for (const auto& item : spec::to_json(base).items()) {
+    const Json json = spec::to_json(base);
+    for (const auto& item : json.items()) {
       ASSERT_TRUE(fields.contains(item.key())) << "give values of the field " << item.key();
       for (const Json& value : fields.at(item.key())) {
-        const auto layout = with_field(job, base, item.key(), value);
+        const auto layout = with_field(job, stack, base, item.key(), value);
         if (!layout) continue;
         if (*layout != base) varied.insert(item.key());
         Pricer fresh(job, machine, stack);
@@ -100,11 +110,11 @@ TEST(PriceCaches, a_field_of_a_layout_that_changes_the_price_is_in_the_keys) {
   const Job routed = with_experts(dense, 8, 2, 128, 0, 1);
   std::set<std::string> varied;
   for (const Stack& stack : {trireme_stack(), shipped_stack("megatron-core")}) {
-    expect_caches_of(
-        stack, dense,
-        {"tp=2 sp pp=2 dp=2 zero=1", "pp=2 interleaved=2 dp=4 zero=2", "dp=8 zero=3",
-         "cp=2 dp=4 zero=3", "pp=4 zb-h1 dp=2", "fp8-block dp=8 zero=1", "dp=8 full zero=2"},
-        varied);
+    expect_caches_of(stack, dense,
+                     {"tp=2 sp pp=2 dp=2 zero=1", "pp=2 interleaved=2 dp=4 zero=2", "dp=8 zero=3",
+                      "cp=2 dp=4 zero=3", "cp=4 kind=ulysses_ring ulysses=2 dp=2 zero=3",
+                      "pp=4 zb-h1 dp=2", "fp8-block dp=8 zero=1", "dp=8 full zero=2"},
+                     varied);
     expect_caches_of(stack, routed, {"dp=8 zero=3 ep=4", "pp=2 dp=4 zero=2 ep=2"}, varied);
   }
   std::set<std::string> missing;
