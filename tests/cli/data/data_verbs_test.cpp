@@ -147,7 +147,7 @@ TEST(BuildVerb, what_was_built_opens_by_its_prefix) {
   for (const std::string format : {"llmc", "nanogpt"}) {
     const std::string set = "new/" + format;
     trireme_json(s, {"data", "build", "text.txt", "--output", set, "--format", format});
-    for (const std::string name : {set, set + ".bin"}) {
+    for (const std::string& name : {set, set + ".bin"}) {
       EXPECT_EQ(trireme_json(s, {"data", "inspect", name})["format"], format);
     }
     trireme_json(s, {"train", "tiny_run.toml", "--training.steps=1", "--data", set,
