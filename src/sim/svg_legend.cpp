@@ -88,10 +88,10 @@ double draw_legend(Canvas& canvas, const Panel& panel, double top) {
   }
   if (schedule::has_messages(*panel.schedule)) {
     using Line = std::pair<const char*, const char*>;
-    for (const auto& [kind, name] : {Line{"y", "activations sent"}, Line{"g", "gradients sent"}}) {
-      legend.entry(swatch, name, [&](double x, double y) {
+    for (const Line& line : {Line{"y", "activations sent"}, Line{"g", "gradients sent"}}) {
+      legend.entry(swatch, line.second, [&](double x, double y) {
         canvas.add("<line x1=\"{:.2f}\" y1=\"{:.1f}\" x2=\"{:.2f}\" y2=\"{:.1f}\" class=\"{}\"/>\n",
-                   x, y + 2, x + swatch, y + 10, kind);
+                   x, y + 2, x + swatch, y + 10, line.first);
       });
     }
   }

@@ -200,7 +200,7 @@ spec::ModelDims model_of(const ckpt::Generation& generation) {
 }
 
 std::string layout_words(const ckpt::Manifest& manifest) {
-  const size_t ranks = manifest.files.size();
+  const auto ranks = static_cast<int64_t>(manifest.files.size());
   std::string text = base::count_text(ranks, "rank");
   if (manifest.plan.empty()) return text + ", no plan";
   try {

@@ -347,7 +347,7 @@ void Pricer::State::add_flops(const Layout& l, const LayerCosts& costs, const Ra
 }
 
 Pricer::Pricer(const Job& job, const spec::Machine& machine, const Stack& stack)
-    : state_(std::make_unique<State>(job, machine, stack)) {}
+    : state_(std::make_unique<State>(State{job, machine, stack})) {}
 Pricer::~Pricer() = default;
 
 Price Pricer::price(const Layout& layout) {

@@ -88,7 +88,7 @@ Degrees degrees_of(const Job& job, const SearchOptions& options, const Values& a
     }
   }
   std::ranges::sort(degrees.pps);
-  degrees.pps.erase(std::ranges::unique(degrees.pps).begin(), degrees.pps.end());
+  degrees.pps.erase(std::unique(degrees.pps.begin(), degrees.pps.end()), degrees.pps.end());
   return degrees;
 }
 

@@ -219,8 +219,9 @@ class Search {
     for (size_t i = 0; i < fields; ++i) {
       for (const auto& [value, candidate] : by_value_[i]) {
         const bool is_known = std::ranges::any_of(
-            result_.alternatives,
-            [&](const Candidate& other) { return other.layout == candidate.layout; });
+            result_.alternatives, [&layout = candidate.layout](const Candidate& other) {
+              return other.layout == layout;
+            });
         if (value != own[i] && !is_known) result_.alternatives.push_back(candidate);
       }
     }

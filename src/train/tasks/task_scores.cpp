@@ -45,8 +45,7 @@ class PackedSource final : public engine::MicrobatchSource {
       place(part, out);
     }
     std::ranges::sort(borders);
-    const auto [rest, end] = std::ranges::unique(borders);
-    borders.erase(rest, end);
+    borders.erase(std::unique(borders.begin(), borders.end()), borders.end());
     std::fill(out.seq_offsets.begin(), out.seq_offsets.end(), static_cast<int32_t>(total));
     std::ranges::copy(borders, out.seq_offsets.begin());
     for (size_t i = 0; i < borders.size(); ++i) {

@@ -15,9 +15,10 @@ constexpr int64_t gap_ns = 1;
 
 // The spans of one step: they follow one another.
 std::pair<size_t, size_t> spans_of(const RankTrace& trace, int64_t step) {
-  const auto found = std::ranges::equal_range(trace.spans, step, {}, &TraceSpan::step);
-  return {static_cast<size_t>(found.begin() - trace.spans.begin()),
-          static_cast<size_t>(found.end() - trace.spans.begin())};
+  const auto begin = std::ranges::lower_bound(trace.spans, step, {}, &TraceSpan::step);
+  const auto end = std::ranges::upper_bound(trace.spans, step, {}, &TraceSpan::step);
+  return {static_cast<size_t>(begin - trace.spans.begin()),
+          static_cast<size_t>(end - trace.spans.begin())};
 }
 
 // Adds the slices of one step, inside of one slice for the step.

@@ -93,7 +93,7 @@ class GzipStream final : public ByteStream {
 
   base::IoError fail(const std::string& what) const {
     return base::IoError(fmt::format("{}: {} (at byte {} of the file)", name_, what,
-                                     consumed_ + (z_.next_in - at(0))));
+                                     consumed_ + static_cast<size_t>(z_.next_in - at(0))));
   }
 
   Bytef* at(size_t index) const {
