@@ -64,6 +64,8 @@ TEST_F(TarTest, damaged_archives_are_refused_with_the_offset) {
   EXPECT_TRUE(says(refusal(""), {"truncated", "at byte 0"}));
   EXPECT_TRUE(says(refusal(good.substr(0, 700)), {"truncated inside the member a.txt"}));
   EXPECT_TRUE(says(refusal(good.substr(0, 1600)), {"truncated inside the member b.txt"}));
+  const std::string forged = tar_member("a\033[2J\nerror: b", std::string(600, 'b'));
+  EXPECT_TRUE(says(refusal(forged.substr(0, 700)), {"the member a\\x1b[2J\\nerror: b"}));
   EXPECT_TRUE(says(refusal(good.substr(0, 1300)), {"truncated", "at byte 1024"}));
   std::string bad = good;
   bad[1024 + 5] ^= 1;
