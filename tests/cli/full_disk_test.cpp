@@ -67,6 +67,7 @@ TEST(FullDisk, of_any_size_stops_saving_and_not_training) {
       EXPECT_GT(outcome.err.find(last_line), outcome.err.find("step:  6")) << outcome.err;
       EXPECT_NE(outcome.err.find("there is no checkpoint to resume from"), std::string::npos);
       EXPECT_EQ(count(s.read("run/events.jsonl"), "\"save_failed\""), 3) << options;
+      EXPECT_EQ(count(s.read("run/events.jsonl"), "\"reason\":\"failed\""), 1) << options;
       EXPECT_GE(count(outcome.err, "not saved"), 3) << options << outcome.err;
       for (const char* step : {"2", "4", "6"}) {
         EXPECT_GE(count(outcome.err, std::string("checkpoint of step ") + step + " not saved"), 1)
