@@ -13,6 +13,7 @@
 
 #include "base/text/json_fwd.h"
 #include "schedule/schedule.h"
+#include "spec/layout/layout.h"
 #include "spec/model.h"
 
 namespace trireme::config {
@@ -268,9 +269,9 @@ bool operator==(const Config&, const Config&);
 // The order of sums of the run that is resumed. Open keys get these values if the new layout allows
 // it, so that the run continues bit-identically.
 struct SavedSums {
-  int64_t logical_dp = 0;
-  std::string reduce;  // "once" or "each"
-  int64_t global_batch_size = 0;
+  int logical_dp = 0;
+  spec::ReduceWhen reduce = spec::ReduceWhen::once;  // never automatic
+  int64_t global_batch_size = 0;  // that the run begins with; phases may have other ones
 };
 
 struct LoadOptions {

@@ -51,7 +51,7 @@ void settle_rest(Config& c, Report& report) {
 // Reads the schedule file that a configuration in `folder` names, if any.
 bool read_schedule(Config& c, const fs::path& folder, Report& report) {
   const std::string key = "parallelism.pipeline_parallel_schedule_file";
-  const std::string& name = c.parallelism.pipeline_parallel_schedule_file;
+  std::string& name = c.parallelism.pipeline_parallel_schedule_file;
   c.custom_schedule.reset();
   if (name.empty()) return true;
   if (report.is_bad(key)) return false;
@@ -60,6 +60,7 @@ bool read_schedule(Config& c, const fs::path& folder, Report& report) {
     const base::Result<schedule::Schedule> read = schedule::from_text(read_text(path));
     if (read) {
       c.custom_schedule = read.value();
+      name = path.string();
       return true;
     }
     report.add(report.where(key), fmt::format("{}: {}: {}", key, path.string(), read.reason()));
@@ -89,12 +90,8 @@ void take_saved_sums(const spec::ModelSizes& model, const SavedSums& saved, int6
     spec::Layout layout = asked;
     spec::Workload batch = work;
     if (batch.global_batch == 0) batch.global_batch = saved.global_batch_size;
-    if (takes_workers && layout.logical_dp == 0) {
-      layout.logical_dp = static_cast<int>(saved.logical_dp);
-    }
-    if (takes_reduce && layout.reduce == spec::ReduceWhen::automatic) {
-      layout.reduce = saved.reduce == "each" ? spec::ReduceWhen::each : spec::ReduceWhen::once;
-    }
+    if (takes_workers && layout.logical_dp == 0) layout.logical_dp = saved.logical_dp;
+    if (takes_reduce && layout.reduce == spec::ReduceWhen::automatic) layout.reduce = saved.reduce;
     if (!spec::settle(model, batch, ranks, layout).broken.empty()) continue;
     asked = layout;
     work = batch;

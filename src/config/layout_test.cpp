@@ -46,6 +46,39 @@ TEST(LayoutConfig, the_remaining_ranks_are_sharded) {
   EXPECT_TRUE(load(folder.write("run.json", to_json(hybrid).dump()), again) == hybrid);
 }
 
+TEST(LayoutConfig, open_keys_take_the_values_of_the_run_that_is_resumed) {
+  const auto resumed = [](const SavedSums& saved, std::vector<std::string> overrides, int world) {
+    LoadOptions options = with(std::move(overrides), world);
+    options.saved = saved;
+    return load("", options);
+  };
+  const SavedSums saved{.logical_dp = 4, .reduce = spec::ReduceWhen::each, .global_batch_size = 64};
+  for (const int world : {1, 2, 4}) {
+    const Config c = resumed(saved, {}, world);
+    EXPECT_EQ(c.parallelism.logical_dp, 4) << world;
+    EXPECT_EQ(c.parallelism.reduce, "each") << world;
+    EXPECT_EQ(c.training.global_batch_size, 64) << world;
+    EXPECT_EQ(c.parallelism.data_parallel_shard_degree, world);
+  }
+  // Given keys are kept.
+  const Config given = resumed(saved, {"parallelism.logical_dp=2", "parallelism.reduce=once"}, 1);
+  EXPECT_EQ(given.parallelism.logical_dp, 2);
+  EXPECT_EQ(given.parallelism.reduce, "once");
+  EXPECT_EQ(given.training.global_batch_size, 64);
+  EXPECT_EQ(resumed(saved, {"training.global_batch_size=32"}, 1).training.global_batch_size, 32);
+  // ZeRO-3 with several micro-batches of a worker needs reduce = "each"; the rest is taken.
+  const SavedSums once{.logical_dp = 4, .reduce = spec::ReduceWhen::once, .global_batch_size = 64};
+  const Config sharded = resumed(once, {}, 2);
+  EXPECT_EQ(sharded.parallelism.reduce, "each");
+  EXPECT_EQ(sharded.parallelism.logical_dp, 4);
+  EXPECT_EQ(resumed(once, {"parallelism.zero_stage=1"}, 2).parallelism.reduce, "once");
+  // Eight data ranks cannot be four workers, but they can have the batch; sixteen cannot.
+  const Config more = resumed(saved, {}, 8);
+  EXPECT_EQ(more.parallelism.logical_dp, 8);
+  EXPECT_EQ(more.training.global_batch_size, 64);
+  EXPECT_EQ(resumed(saved, {}, 16).training.global_batch_size, 128);
+}
+
 TEST(LayoutConfig, all_wrong_degrees_are_refused_at_once) {
   const LoadOptions options = with(
       {"parallelism.tensor_parallel_degree=3", "parallelism.data_parallel_replicate_degree=2",

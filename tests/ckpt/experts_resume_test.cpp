@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints of mixtures of experts: weights, moments and the router's bias load into any layout,
-// however experts are spread, and at ep = etp = tp = 1 the run continues with the bits of one that
-// was not interrupted.
+// however experts are spread. A run continues with the bits of one that was not interrupted if both
+// layouts take sums alike, and otherwise close to it.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
+#include <iostream>
 #include <map>
+#include <mutex>
 
 #include "base/text/json.h"
 #include "ckpt/disk/memory_disk.h"
@@ -88,42 +92,101 @@ const std::vector<spec::Layout>& experts_layouts() {
   return all;
 }
 
-bool has_bits_of_one_rank(const spec::Layout& l) { return l.ep * l.etp * l.tp * l.cp == 1; }
+// Layouts that differ in these take sums in another order: with experts on other ranks, those that
+// exchange tokens multiply the tokens of their workers together.
+bool sum_alike(const spec::Layout& a, const spec::Layout& b) {
+  const bool is_spread = a.ep * a.etp > 1;
+  return a.ep == b.ep && a.etp == b.etp && a.tp == b.tp && a.cp == b.cp &&
+         (!is_spread || a.data_ranks() == b.data_ranks());
+}
+
+struct ExpertsEnd {
+  std::string hash;
+  std::vector<float> values;
+};
+ExpertsEnd end_of(engine::Engine& engine) {
+  ExpertsEnd end{.hash = engine.weights_sha256(), .values = {}};
+  for (const auto& param : engine.parameters()) {
+    const std::vector<float> values = engine.read_weights(param.name);
+    end.values.insert(end.values.end(), values.begin(), values.end());
+  }
+  return end;
+}
+
+double distance_of(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += std::pow(double{a[i]} - double{b[i]}, 2);
+  return std::sqrt(sum);
+}
+
+// Loads the checkpoint of two steps and trains two more. Returns the weights at the end, and sets
+// those that were loaded.
+ExpertsEnd continued(const spec::Layout& layout, ckpt::Disk& disk, ExpertsEnd& loaded,
+                     bool loses_moments = false) {
+  ExpertsEnd end;
+  std::mutex mutex;  // guards `loaded` and `end`
+  run_experts(layout, disk, [&](const ExpertsTrainer& t) {
+    ASSERT_TRUE(t.checkpointer.load({}));
+    ASSERT_EQ(t.checkpointer.difference(2), "");
+    const ExpertsEnd before = end_of(t.engine);
+    for (const auto& range : t.engine.state()) {
+      if (!loses_moments || range.tensor.name == spec::weight_state) continue;
+      const std::vector<float> values = t.engine.read_state(range);
+      t.engine.write_state(range, std::vector<float>(values.size()));
+    }
+    for (int i = 0; i < 2; ++i) t.source.next_step();
+    t.steps(2);
+    const ExpertsEnd after = end_of(t.engine);
+    const std::scoped_lock lock(mutex);
+    loaded = before;
+    end = after;
+  });
+  return end;
+}
 
 TEST(ExpertsResumeTest, any_layout_continues_any_other) {
-  std::string expected;
-  {
-    ckpt::MemoryDisk disk;
-    run_experts({}, disk, [&](const ExpertsTrainer& t) {
-      t.steps(4);
-      expected = t.engine.weights_sha256();
-    });
-  }
+  double farthest = 0, nearest_loss = 1e9;
   for (const spec::Layout& from : experts_layouts()) {
     ckpt::MemoryDisk disk;
+    std::string expected;  // of a run on `from` that is not interrupted
     std::vector<std::string> saved(static_cast<size_t>(from.ranks()));
     std::atomic<size_t> next = 0;
+    std::mutex mutex;  // guards `expected`
     run_experts(from, disk, [&](const ExpertsTrainer& t) {
       t.steps(2);
       saved[next++] = t.engine.weights_sha256();
       t.checkpointer.save(2, base::Json{{"step", 2}});
       t.checkpointer.finish();
+      t.steps(2);
+      const std::string hash = t.engine.weights_sha256();
+      const std::scoped_lock lock(mutex);
+      expected = hash;
     });
     for (const std::string& hash : saved) EXPECT_EQ(hash, saved.front()) << spec::words(from);
+    // One rank loads whole tensors: other layouts must come close to where it goes from here, much
+    // closer than a run that has lost its moments.
+    ExpertsEnd loaded;
+    const ExpertsEnd one = continued({}, disk, loaded);
+    const double moved = distance_of(one.values, loaded.values);
+    const double lost = distance_of(continued({}, disk, loaded, true).values, one.values) / moved;
+    nearest_loss = std::min(nearest_loss, lost);
     for (const spec::Layout& to : experts_layouts()) {
-      run_experts(to, disk, [&](const ExpertsTrainer& t) {
-        ASSERT_TRUE(t.checkpointer.load({}));
-        ASSERT_EQ(t.checkpointer.difference(2), "");
-        EXPECT_EQ(t.engine.weights_sha256(), saved.front())
-            << spec::words(from) << " to " << spec::words(to);
-        for (int i = 0; i < 2; ++i) t.source.next_step();
-        t.steps(2);
-        const std::string end = t.engine.weights_sha256();
-        if (!has_bits_of_one_rank(from) || !has_bits_of_one_rank(to)) return;
-        EXPECT_EQ(end, expected) << spec::words(from) << " to " << spec::words(to);
-      });
+      const std::string pair = spec::words(from) + " to " + spec::words(to);
+      const ExpertsEnd end = continued(to, disk, loaded);
+      EXPECT_EQ(loaded.hash, saved.front()) << pair;
+      const double distance = distance_of(end.values, one.values) / moved;
+      farthest = std::max(farthest, distance);
+      EXPECT_LT(distance, lost / 2) << pair;
+      if (sum_alike(from, to)) {
+        EXPECT_EQ(end.hash, expected) << pair;
+      }
+      if (sum_alike(spec::Layout{}, to)) {
+        EXPECT_EQ(end.hash, one.hash) << pair;
+      }
     }
   }
+  std::cout << fmt::format("at most {:.2g} of the way apart, without moments {:.2g}\n", farthest,
+                           nearest_loss);
 }
 
 TEST(ExpertsResumeTest, saves_whole_experts_and_the_bias_of_routers) {

@@ -36,6 +36,14 @@ void expect_same_checkpoint(const Scratch& s, const Scratch& other, int steps) {
   EXPECT_EQ(found.at("compared"), 3 * kinds["weight"]);
 }
 
+bool has_checkpoint(const Scratch& s) {
+  if (!s.has("run/checkpoint")) return false;
+  using Names = std::filesystem::directory_iterator;
+  return std::any_of(Names(s.at("run/checkpoint")), Names(), [](const auto& entry) {
+    return entry.path().filename().string().find('.') == std::string::npos;
+  });
+}
+
 // The gradient norms that all attempts logged, by step. (The loss cannot be compared: it is summed
 // by rank.)
 std::map<int64_t, std::set<std::string>> logged_steps(const Scratch& s) {
@@ -97,6 +105,7 @@ TEST(Resume, killed_and_resumed_runs_end_like_an_uninterrupted_one) {
       Words words = next_layout();
       words.insert(words.end(),
                    {"--resume", "auto", "--checkpoint.interval=2", "--metrics.log_freq=1"});
+      if (!has_checkpoint(s)) words.insert(words.end(), start_keys.begin(), start_keys.end());
       Running run(s.path(), trireme_command(train_words(steps, words)));
       const bool is_killed = kills < 6;
       if (is_killed) {

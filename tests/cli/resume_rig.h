@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,15 +17,20 @@ namespace trireme::tests {
 
 using Words = std::vector<std::string>;
 
+// The batch and the order of sums of a start. A resumed run leaves these keys open: it takes the
+// saved values on any layout.
+inline const Words start_keys = {"--training.global_batch_size=24", "--parallelism.logical_dp=24"};
+
 inline Words train_words(int steps, const Words& more) {
   Words words = {"train",
                  "tiny_run.toml",
                  "--training.steps=" + std::to_string(steps),
                  "--training.local_batch_size=1",
-                 "--training.global_batch_size=24",
-                 "--parallelism.logical_dp=24",
                  "--metrics.log_freq=10",
                  "--validation.enable=false"};
+  const bool resumes = std::ranges::any_of(
+      more, [](const std::string& word) { return word.starts_with("--resume"); });
+  if (!resumes) words.insert(words.end(), start_keys.begin(), start_keys.end());
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }

@@ -75,6 +75,10 @@ TEST(Resume, a_changed_numerical_identity_is_printed) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_NE(outcome.err.find("not bit for bit: logical_dp was 24, is 12"), std::string::npos)
       << outcome.err;
+  const Outcome micro = trireme(s, train_words(4, {"--resume", "2", "--training.local_batch_size=2",
+                                                   "--parallelism.logical_dp=12"}));
+  EXPECT_EQ(micro.exit_code, 0) << micro.err;
+  EXPECT_NE(micro.err.find("; local_batch_size was 1, is 2"), std::string::npos) << micro.err;
 }
 
 // Split fp32 master weights are saved as fp32: a run resumes with the same bits, also with fp32

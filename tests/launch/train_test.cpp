@@ -146,6 +146,34 @@ TEST_F(LaunchTrain, pipelines_of_processes_give_the_bits_of_one_rank) {
   }
 }
 
+// Keys that are left open take the saved values on fewer ranks, and on more ranks again.
+TEST_F(LaunchTrain, open_keys_take_the_saved_values_on_other_ranks) {
+  const auto launch = [&](const std::string& ranks, const Words& more) {
+    return run(joined(
+        {"launch", "-n", ranks, "tiny_run.toml", "--training.local_batch_size=1",
+         "--lr_scheduler.total_steps=6", "--checkpoint.interval=2", "--checkpoint.keep_latest_k=0"},
+        more));
+  };
+  ASSERT_EQ(launch("4", {"--training.steps=6"}).exit_code, 0);
+  const std::string expected = scratch_.read(final_weights);
+  const Outcome fewer = launch("1", {"--training.steps=4", "--resume", "2"});
+  ASSERT_EQ(fewer.exit_code, 0) << fewer.err;
+  const Outcome more = launch("2", {"--training.steps=6", "--resume", "auto"});
+  ASSERT_EQ(more.exit_code, 0) << more.err;
+  EXPECT_NE(more.err.find("resume    step 4 of"), std::string::npos) << more.err;
+  for (const Outcome* outcome : {&fewer, &more}) {
+    EXPECT_EQ(outcome->err.find("not bit for bit"), std::string::npos) << outcome->err;
+  }
+  EXPECT_TRUE(scratch_.read(final_weights) == expected);
+  // Three ranks cannot be the four workers of the saved run.
+  const Outcome many = launch("3", {"--training.steps=6", "--resume", "2"});
+  EXPECT_EQ(many.exit_code, 2) << many.err;
+  EXPECT_NE(many.err.find("the saved one needs --parallelism.logical_dp=4 "
+                          "--training.global_batch_size=4, which this layout does not allow"),
+            std::string::npos)
+      << many.err;
+}
+
 TEST_F(LaunchTrain, a_configuration_that_no_rank_can_run_starts_none) {
   const Tree before = scratch_.tree();
   const std::vector<std::pair<Words, std::string>> all = {

@@ -30,7 +30,9 @@ TEST(StepMetrics, every_step_has_a_line_and_logged_steps_have_more) {
     }
     // The first step of an attempt does not know the update before it.
     EXPECT_EQ(line.contains("update_norm"), step > 1) << step;
-    if (step > 1) EXPECT_GT(line.at("update_norm"), 0) << step;
+    if (step > 1) {
+      EXPECT_GT(line.at("update_norm"), 0) << step;
+    }
     EXPECT_LE(line.at("loss_metrics/min"), line.at("loss_metrics/max"));
     tokens += 4 * 16;
     EXPECT_EQ(line.at("tokens"), tokens);

@@ -4,14 +4,9 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <filesystem>
-#include <memory>
 #include <string>
 
 #include "base/error.h"
-#include "base/text/json.h"
-#include "ckpt/disk/posix_disk.h"
-#include "ckpt/generation/folder.h"
 
 namespace trireme::cli {
 
@@ -41,31 +36,6 @@ train::Resume resume_of(const Args& args) {
         fmt::format("--resume {}: must be auto, never, or the step of a checkpoint", text));
   }
   return resume;
-}
-
-std::optional<config::SavedSums> saved_sums(const train::Resume& resume,
-                                            const config::Config& config) {
-  if (resume.from == train::Resume::From::start) return {};
-  const std::filesystem::path folder =
-      std::filesystem::path(config.job.dump_folder) / config.checkpoint.folder;
-  const std::unique_ptr<ckpt::Disk> disk = ckpt::posix_disk();
-  try {
-    for (const int64_t step : ckpt::committed_steps(*disk, folder)) {
-      if (resume.from == train::Resume::From::step && step != resume.step) continue;
-      const auto generation = folder / ckpt::generation_name(step);
-      if (!ckpt::missing_in(*disk, generation).empty()) continue;
-      const ckpt::Manifest manifest = ckpt::read_manifest(*disk, generation);
-      if (manifest.step == 0) return {};
-      return config::SavedSums{.logical_dp = manifest.plan.at("logical_dp"),
-                               .reduce = manifest.plan.at("reduce"),
-                               .global_batch_size = manifest.state.at("samples_a_step")};
-    }
-  } catch (const base::IoError&) {
-    return {};  // the resume itself reports what cannot be read
-  } catch (const base::Json::exception&) {
-    return {};  // the same
-  }
-  return {};
 }
 
 }  // namespace trireme::cli

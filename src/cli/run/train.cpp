@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <system_error>
 
 #include "base/error.h"
@@ -26,6 +27,7 @@
 #include "config/schema.h"
 #include "obs/process_start.h"
 #include "obs/run_owner.h"
+#include "train/checkpointing/resume_point.h"
 #include "train/run/trainer.h"
 #include "train/setup/setup.h"
 
@@ -80,6 +82,18 @@ config::ConfigText config_text_of(const Args& args, const comm::RankInfo& info) 
                     args.text("config"), info.world));
   }
   return config_text_of(args);
+}
+
+// Returns the folder of the run whose run.json is the configuration: it stands for that run also
+// after the folder was moved. Empty: it is another file.
+std::string folder_of_run_json(const Args& args) {
+  if (!args.has("config")) return "";
+  const std::filesystem::path file = args.text("config");
+  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+  std::error_code unknown;
+  const bool is_of_run = file.filename() == obs::RunDir::config_name &&
+                         std::filesystem::exists(folder / obs::RunOwner::record_name, unknown);
+  return is_of_run ? folder.string() : "";
 }
 
 // `given`: the configuration, if it has already been read.
@@ -173,9 +187,15 @@ int run_train(const Args& args) {
 config::Config train_config(const Args& args, const config::ConfigText& given, int world) {
   config::LoadOptions options{
       .overrides = overrides_of(args), .model_folders = model_folders(), .world = world};
+  // Before the call's own keys, which win.
+  if (const std::string folder = folder_of_run_json(args); !folder.empty()) {
+    options.overrides.insert(options.overrides.begin(), "--job.dump_folder=" + folder);
+  }
   const config::Config config = config::load(given, options);
-  options.saved = saved_sums(resume_of(args), config);
-  return options.saved ? config::load(given, options) : config;
+  const auto point = train::find_resume_point(config, resume_of(args));
+  if (!point) return config;
+  options.saved = train::saved_sums(*point);
+  return config::load(given, options);
 }
 
 void check_run_options(const Args& args, const config::Config& config) {
@@ -185,9 +205,13 @@ void check_run_options(const Args& args, const config::Config& config) {
 
 std::string run_folder_of(const Args& args) {
   if (reads_once(args)) return "";
+  std::vector<std::string> overrides = folder_overrides(args);
+  if (const std::string folder = folder_of_run_json(args); !folder.empty()) {
+    overrides.insert(overrides.begin(), "--job.dump_folder=" + folder);
+  }
   try {
     return config::load(config_text_of(args),
-                        {.overrides = folder_overrides(args), .model_folders = model_folders()})
+                        {.overrides = overrides, .model_folders = model_folders()})
         .job.dump_folder;
   } catch (const base::Error&) {  // the caller has the error already
     return "";

@@ -98,6 +98,8 @@ base::Json summary_json(const train::TrainSummary& s) {
                             {"memory_measured_bytes", rank.measured.total()},
                             {"checkpoints_predicted_bytes", rank.checkpoints.predicted_bytes},
                             {"checkpoints_measured_bytes", rank.checkpoints.measured_bytes},
+                            {"rebuild_predicted_bytes", rank.rebuild.predicted_bytes},
+                            {"rebuild_measured_bytes", rank.rebuild.measured_bytes},
                             {"traffic_predicted_bytes", rank.predicted_traffic_bytes},
                             {"traffic_counted_bytes", rank.counted_traffic_bytes}});
   }
@@ -142,7 +144,8 @@ void print_summary(const train::TrainSummary& s, bool with_curve) {
                obs::curve_text(series, {.is_unicode = is_utf8_locale(process_environment())}));
   }
   if (s.attempt_steps > 0) {
-    fmt::print("\n{}\n", train::memory_table_text(s.predicted, s.measured, s.checkpoint_memory));
+    fmt::print("\n{}\n", train::memory_table_text(s.predicted, s.measured, s.checkpoint_memory,
+                                                  s.rebuild_memory));
   }
   if (s.attempt_steps > 0 && s.ranks.size() > 1)
     fmt::print("{}\n", train::ranks_table_text(s.ranks));

@@ -95,7 +95,8 @@ class Checkpointer {
 
   struct Loaded {
     int64_t step = 0;
-    base::Json state, plan;
+    base::Json state;
+    spec::Plan plan;  // empty if weights were imported
     std::filesystem::path folder;
     ckpt::Writer writer;
   };
@@ -107,6 +108,16 @@ class Checkpointer {
   // Loads a generation; returns none if there is none. Every rank reads the parts that it needs;
   // nothing on disk changes. Throws IoError if the requested one cannot be used. Collective.
   std::optional<Loaded> load(const LoadOptions&);
+
+  // ---- load() step by step, for a caller that has to change the engine for what it loads
+  // Returns the steps of the generations that the first rank has, newest first. Collective.
+  std::vector<int64_t> candidates(const LoadOptions&);
+  // Returns none, and logs the reason, if some rank cannot use that generation; the engine's state
+  // is undefined then. Collective.
+  std::optional<Loaded> load_step(int64_t step);
+  // Returns none if the run may start without one, otherwise throws IoError. REQUIRES: none of the
+  // candidates could be loaded.
+  std::optional<Loaded> loaded_none(const LoadOptions&, const std::vector<int64_t>& tried) const;
   struct Begin {
     int64_t step = -1;         // that the run was resumed from; -1: it starts
     ckpt::Writer writer;       // this run; set on the first rank

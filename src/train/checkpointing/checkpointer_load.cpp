@@ -7,8 +7,23 @@
 #include "base/error.h"
 #include "base/text/json.h"
 #include "train/checkpointing/checkpointer.h"
+#include "train/checkpointing/resume_point.h"
 
 namespace trireme::train {
+namespace {
+
+// Returns why a run that begins does not continue this generation.
+std::string why_aside(ckpt::Disk& disk, const std::filesystem::path& generation,
+                      const Checkpointer::Begin& begin) {
+  const std::string problem = ckpt::missing_in(disk, generation);
+  if (!problem.empty()) return "it is damaged: " + problem;
+  const std::string writer = ckpt::read_manifest(disk, generation).writer.run;
+  if (!writer.empty() && writer != begin.writer.run) return "it belongs to another run";
+  if (begin.step < 0) return "this run starts from the beginning";
+  return fmt::format("this run continues from step {}", begin.step);
+}
+
+}  // namespace
 
 bool Checkpointer::try_load(int64_t step, Loaded& loaded, std::string& problem) {
   try {
@@ -16,7 +31,12 @@ bool Checkpointer::try_load(int64_t step, Loaded& loaded, std::string& problem) 
         ckpt::Generation::open(disk_, options_.folder / ckpt::generation_name(step));
     load_state(engine_, model_, rank_.coord(), generation);
     const ckpt::Manifest& manifest = generation.manifest();
-    loaded = {step, manifest.state, manifest.plan, generation.folder(), manifest.writer};
+    loaded = {
+        .step = step,
+        .state = manifest.state,
+        .plan = is_imported(generation) ? spec::Plan{} : saved_plan(generation.folder(), manifest),
+        .folder = generation.folder(),
+        .writer = manifest.writer};
     engine_.set_step_state(step_state_from(loaded.state.at("clipping")));
     return true;
   } catch (const OtherOptimizer&) {
@@ -39,43 +59,51 @@ std::string Checkpointer::difference(int64_t step) {
   return own.empty() ? fmt::format("the state of rank {}", differs - all.begin()) : own;
 }
 
-std::optional<Checkpointer::Loaded> Checkpointer::load(const LoadOptions& options) {
-  const int64_t step = options.step;
-  std::vector<int64_t> candidates;
+std::vector<int64_t> Checkpointer::candidates(const LoadOptions& options) {
+  std::vector<int64_t> steps;
   if (rank_.is_first()) {
-    candidates = ckpt::committed_steps(disk_, options_.folder);
-    if (step >= 0) {
-      std::erase_if(candidates, [step](int64_t candidate) { return candidate != step; });
-    }
-    if (options.below >= 0) {
-      std::erase_if(candidates, [&](int64_t candidate) { return candidate >= options.below; });
-    }
+    steps = ckpt::committed_steps(disk_, options_.folder);
+    std::erase_if(steps, [&](int64_t step) {
+      return (options.step >= 0 && step != options.step) ||
+             (options.below >= 0 && step >= options.below);
+    });
   }
-  const auto count = rank_.gather(static_cast<int64_t>(candidates.size())).front();
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t own = rank_.is_first() ? candidates[static_cast<size_t>(i)] : 0;
-    const int64_t tried = rank_.gather(own).front();
-    Loaded loaded;
-    std::string problem;
-    const std::vector<bool> are_good = [&] {
-      const std::vector<uint8_t> by_rank =
-          rank_.gather(static_cast<uint8_t>(try_load(tried, loaded, problem) ? 1 : 0));
-      return std::vector<bool>(by_rank.begin(), by_rank.end());
-    }();
-    if (std::find(are_good.begin(), are_good.end(), false) == are_good.end()) {
-      engine_.state_changed();
-      return loaded;
-    }
-    if (!problem.empty())
-      hooks_.log(fmt::format("checkpoint of step {} skipped: {}", tried, problem));
+  steps.resize(static_cast<size_t>(rank_.gather(std::ssize(steps)).front()));
+  for (int64_t& step : steps) step = rank_.gather(step).front();
+  return steps;
+}
+
+std::optional<Checkpointer::Loaded> Checkpointer::load_step(int64_t step) {
+  Loaded loaded;
+  std::string problem;
+  const bool is_good = try_load(step, loaded, problem);
+  const std::vector<uint8_t> are_good = rank_.gather(static_cast<uint8_t>(is_good ? 1 : 0));
+  if (!problem.empty()) {
+    hooks_.log(fmt::format("checkpoint of step {} skipped: {}", step, problem));
   }
-  if ((count == 0 && step < 0) || !options.is_needed) return {};
+  if (std::ranges::find(are_good, uint8_t{0}) != are_good.end()) return {};
+  engine_.state_changed();
+  return loaded;
+}
+
+std::optional<Checkpointer::Loaded> Checkpointer::loaded_none(
+    const LoadOptions& options, const std::vector<int64_t>& tried) const {
+  const size_t count = tried.size();
+  if ((count == 0 && options.step < 0) || !options.is_needed) return {};
   throw base::IoError(count == 0   ? fmt::format("{}: there is no checkpoint of step {}",
-                                                 options_.folder.string(), step)
+                                                 options_.folder.string(), options.step)
                       : count == 1 ? fmt::format("{}: its only checkpoint cannot be loaded",
                                                  options_.folder.string())
                                    : fmt::format("{}: none of {} checkpoints can be loaded",
                                                  options_.folder.string(), count));
+}
+
+std::optional<Checkpointer::Loaded> Checkpointer::load(const LoadOptions& options) {
+  const std::vector<int64_t> steps = candidates(options);
+  for (const int64_t step : steps) {
+    if (std::optional<Loaded> loaded = load_step(step)) return loaded;
+  }
+  return loaded_none(options, steps);
 }
 
 void Checkpointer::continue_run(const Begin& begin) {
@@ -102,8 +130,8 @@ void Checkpointer::begin_run(const Begin& begin) {
           fmt::format("warning: incomplete files of an earlier run were not removed: {}", problem));
     }
     for (const std::string& name : ckpt::set_aside_newer(disk_, options_.folder, begin.step)) {
-      hooks_.log(fmt::format("checkpoint of another run moved aside to {}",
-                             (options_.folder / name).string()));
+      hooks_.log(fmt::format("checkpoint moved aside to {}: {}", (options_.folder / name).string(),
+                             why_aside(disk_, options_.folder / name, begin)));
     }
   });
 }

@@ -3,65 +3,84 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
+#include "base/dtype.h"
 #include "base/text/json.h"
 #include "config/config.h"
+#include "schedule/catalogue.h"
+#include "spec/parallel/data_parallel.h"
 
 namespace trireme::train {
 namespace {
 
-// Appends the values that differ; objects with the same name are compared key by key.
-void add_changes(const std::string& key, const base::Json& was, const base::Json& is,
-                 std::string& changes) {
-  if (was == is) return;
-  const auto name_of = [](const base::Json& value) {
-    return value.is_object() && value.contains("name") ? value.at("name") : base::Json();
-  };
-  if (was.is_object() && is.is_object() && name_of(was) == name_of(is)) {
-    for (const auto& [inner, value] : is.items()) {
-      add_changes(key + "." + inner, was.contains(inner) ? was.at(inner) : base::Json(), value,
-                  changes);
-    }
-    return;
+// Collects "name was X, is Y" of values that differ.
+class ChangeText {
+ public:
+  template <typename T>
+  void compare(const char* name, const T& was, const T& is) {
+    if (was == is) return;
+    text_ +=
+        fmt::format("{}{} was {}, is {}", text_.empty() ? "" : "; ", name, shown(was), shown(is));
   }
-  const auto text = [&](const base::Json& value) {
-    return name_of(value).is_null() ? value.dump() : name_of(value).dump();
-  };
-  changes +=
-      fmt::format("{}{} was {}, is {}", changes.empty() ? "" : "; ", key, text(was), text(is));
+  const std::string& text() const { return text_; }
+
+ private:
+  static std::string shown(int64_t value) { return fmt::format("{}", value); }
+  static std::string shown(bool value) { return value ? "true" : "false"; }
+  static std::string shown(std::string_view value) { return fmt::format("\"{}\"", value); }
+
+  std::string text_;
+};
+
+// Returns a configuration whose names are spelled in one way.
+base::Json spelled_alike(base::Json config) {
+  const auto parallelism = config.find("parallelism");
+  if (parallelism == config.end()) return config;
+  const auto name = parallelism->find("pipeline_parallel_schedule");
+  if (name == parallelism->end() || !name->is_string()) return config;
+  if (const auto kind = schedule::kind_from_name(name->get<std::string>())) {
+    *name = schedule::name_of(*kind);
+  }
+  return config;
 }
 
 }  // namespace
 
-std::string changes_of_identity(const base::Json& was, const base::Json& is) {
-  std::string changes;
-  const auto value_of = [](const base::Json& plan, const char* key) {
-    if (plan.contains(key)) return plan.at(key);
-    const auto layout = plan.find("layout");
-    return layout != plan.end() && layout->contains(key) ? layout->at(key) : base::Json();
-  };
-  for (const char* key :
-       {"logical_dp", "reduce", "reduce_dtype", "recipe", "optimizer", "sequence_parallel"}) {
-    add_changes(key, value_of(was, key), value_of(is, key), changes);
+std::string changes_of_identity(const spec::Plan& was, const spec::Plan& is) {
+  const spec::Layout &a = was.layout, &b = is.layout;
+  ChangeText changes;
+  changes.compare("logical_dp", int64_t{a.logical_dp}, int64_t{b.logical_dp});
+  changes.compare("reduce", spec::name_of(a.reduce), spec::name_of(b.reduce));
+  changes.compare("reduce_dtype", base::name_of(a.reduce_dtype), base::name_of(b.reduce_dtype));
+  changes.compare("recipe", was.recipe.name, is.recipe.name);
+  if (was.recipe.name == is.recipe.name) {
+    changes.compare("recipe.grad", base::name_of(was.recipe.grad), base::name_of(is.recipe.grad));
+    changes.compare("bf16_first", int64_t{a.bf16_first}, int64_t{b.bf16_first});
+    changes.compare("bf16_last", int64_t{a.bf16_last}, int64_t{b.bf16_last});
   }
-  // Plans before tiles of the feed-forward have none.
-  const auto tiles_of = [&](const base::Json& plan) {
-    const base::Json rows = value_of(plan, "ffn_rows");
-    return rows.is_null() ? base::Json(0) : rows;
-  };
-  add_changes("ffn_rows", tiles_of(was), tiles_of(is), changes);
-  const auto ranks_of = [&](const base::Json& plan, const char* axis) {
-    const base::Json mesh = value_of(plan, "mesh");
-    return mesh.is_object() && mesh.contains(axis) ? mesh.at(axis) : base::Json();
-  };
-  for (const char* axis : {"tp", "cp"}) {
-    add_changes(axis, ranks_of(was, axis), ranks_of(is, axis), changes);
+  const spec::OptimizerTypes &from = was.optimizer, &to = is.optimizer;
+  changes.compare("optimizer", spec::name_of(from.kind), spec::name_of(to.kind));
+  if (from.kind == to.kind) {
+    changes.compare("optimizer.master", base::name_of(from.master), base::name_of(to.master));
   }
-  if (ranks_of(was, "cp") == ranks_of(is, "cp") && ranks_of(is, "cp") != base::Json(1)) {
-    for (const char* key : {"context_kind", "context_slices", "ulysses"}) {
-      add_changes(key, value_of(was, key), value_of(is, key), changes);
-    }
+  changes.compare("sequence_parallel", a.sequence_parallel, b.sequence_parallel);
+  changes.compare("ffn_rows", a.ffn_rows, b.ffn_rows);
+  for (const spec::Axis axis : {spec::Axis::tp, spec::Axis::cp, spec::Axis::ep, spec::Axis::etp}) {
+    changes.compare(spec::name_of(axis).data(), int64_t{was.mesh[axis]}, int64_t{is.mesh[axis]});
   }
-  return changes;
+  if (was.mesh[spec::Axis::cp] == is.mesh[spec::Axis::cp] && is.mesh[spec::Axis::cp] > 1) {
+    changes.compare("context_kind", spec::name_of(a.context_kind), spec::name_of(b.context_kind));
+    changes.compare("context_slices", spec::name_of(a.context_slices),
+                    spec::name_of(b.context_slices));
+    changes.compare("ulysses", int64_t{a.ulysses}, int64_t{b.ulysses});
+  }
+  // Ranks that exchange tokens of experts multiply those of their workers together.
+  if (is.mesh[spec::Axis::ep] * is.mesh[spec::Axis::etp] > 1) {
+    changes.compare("data ranks", int64_t{spec::data_ranks(was.mesh)},
+                    int64_t{spec::data_ranks(is.mesh)});
+  }
+  return changes.text();
 }
 
 void list_changes(const std::string& path, const base::Json& was, const base::Json& is,
@@ -112,8 +131,9 @@ StateChanges changes_of_state(const base::Json& saved, const base::Json& own) {
                changes.batch);
   changes.has_config = saved.contains("config");
   if (changes.has_config) {
-    const base::Json was = value_of("config");
-    base::Json is = without_added_keys(was, own.at("config"), config::to_json(config::Config{}));
+    const base::Json was = spelled_alike(value_of("config"));
+    base::Json is =
+        spelled_alike(without_added_keys(was, own.at("config"), config::to_json(config::Config{})));
     // Written by a build without names of runs.
     if (was.contains("job") && !was.at("job").contains("name")) is.at("job").erase("name");
     list_changes("", was, is, changes.config);

@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "base/text/json_fwd.h"
+#include "spec/plan.h"
 
 namespace trireme::train {
 
-// Returns the keys of the plan that decide bits and differ; empty: none. Plans of earlier versions
-// have these keys outside of a layout.
-std::string changes_of_identity(const base::Json& was, const base::Json& is);
+// Returns the settings of the plans that decide bits and differ; empty: none. The sizes of batches
+// and the blocks that fell back to bf16 follow from the step, and are not compared.
+std::string changes_of_identity(const spec::Plan& was, const spec::Plan& is);
 
 // Appends a line for every leaf that is in only one of the two or has another value.
 void list_changes(const std::string& path, const base::Json& was, const base::Json& is,

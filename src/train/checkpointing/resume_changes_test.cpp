@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "base/text/json.h"
 
 namespace trireme::train {
@@ -25,22 +27,69 @@ TEST(ResumeChanges, every_leaf_that_differs_has_a_line) {
                                       "b.gone: was true, is null"}));
 }
 
-TEST(ResumeChanges, of_the_plan_only_keys_that_decide_bits_are_compared) {
-  const Json plan = {{"mesh", {{"tp", 2}, {"dp", 4}}},
-                     {"recipe", {{"name", "bf16"}, {"grad", "f32"}}},
-                     {"layout", {{"logical_dp", 4}, {"prefetch", 1}}}};
-  Json other = plan;
-  other["mesh"]["dp"] = 2;
-  other["layout"]["prefetch"] = 2;
-  EXPECT_EQ(changes_of_identity(plan, other), "");
-  other["mesh"]["tp"] = 1;
-  other["layout"]["logical_dp"] = 8;
-  other["recipe"]["grad"] = "bf16";
-  EXPECT_EQ(changes_of_identity(plan, other),
+// A plan with the fields that are compared.
+spec::Plan identity_plan(const spec::Layout& layout) {
+  spec::Plan plan;
+  plan.layout = layout;
+  plan.recipe = spec::recipe_of(layout);
+  plan.optimizer = {layout.optimizer, layout.master_dtype};
+  plan.mesh[spec::Axis::tp] = layout.tp;
+  plan.mesh[spec::Axis::cp] = layout.cp;
+  plan.mesh[spec::Axis::ep] = layout.ep;
+  plan.mesh[spec::Axis::etp] = layout.etp;
+  plan.mesh[spec::Axis::dp] = layout.dp_replicate;
+  return plan;
+}
+
+std::string identity_changes(const spec::Layout& was, const spec::Layout& is) {
+  return changes_of_identity(identity_plan(was), identity_plan(is));
+}
+
+TEST(ResumeChanges, of_the_plan_only_settings_that_decide_bits_are_compared) {
+  const spec::Layout was{.tp = 2, .dp_replicate = 4, .logical_dp = 4};
+  spec::Layout is = was;
+  is.dp_replicate = 2;
+  is.prefetch = 2;
+  is.micro_batch = 2;
+  is.recompute = spec::Recompute::full;
+  EXPECT_EQ(identity_changes(was, is), "");
+  is.tp = 1;
+  is.logical_dp = 8;
+  is.grad_dtype = base::DType::bf16;
+  EXPECT_EQ(identity_changes(was, is),
             "logical_dp was 4, is 8; recipe.grad was \"f32\", is \"bf16\"; tp was 2, is 1");
-  other["recipe"] = {{"name", "fp32"}, {"grad", "f32"}};
-  EXPECT_EQ(changes_of_identity(plan, other),
+  is.precision = spec::Precision::fp32;
+  EXPECT_EQ(identity_changes(was, is),
             "logical_dp was 4, is 8; recipe was \"bf16\", is \"fp32\"; tp was 2, is 1");
+}
+
+TEST(ResumeChanges, every_setting_that_decides_bits_is_compared) {
+  using Change = std::function<void(spec::Layout&)>;
+  const std::vector<std::pair<Change, std::string>> cases = {
+      {[](spec::Layout& l) { l.reduce = spec::ReduceWhen::each; },
+       "reduce was \"once\", is \"each\""},
+      {[](spec::Layout& l) { l.reduce_dtype = base::DType::bf16; },
+       "reduce_dtype was \"f32\", is \"bf16\""},
+      {[](spec::Layout& l) { l.bf16_first = 1; }, "bf16_first was 0, is 1"},
+      {[](spec::Layout& l) { l.bf16_last = 1; }, "bf16_last was 0, is 1"},
+      {[](spec::Layout& l) { l.optimizer = spec::OptimizerKind::muon; },
+       "optimizer was \"adamw\", is \"muon\""},
+      {[](spec::Layout& l) { l.master_dtype = base::DType::u16; },
+       "optimizer.master was \"f32\", is \"u16\""},
+      {[](spec::Layout& l) { l.sequence_parallel = true; }, "sequence_parallel was false, is true"},
+      {[](spec::Layout& l) { l.ffn_rows = 128; }, "ffn_rows was 0, is 128"},
+      {[](spec::Layout& l) { l.ep = 2; }, "ep was 1, is 2"},
+      {[](spec::Layout& l) { l.etp = 2; }, "etp was 1, is 2"},
+      {[](spec::Layout& l) { l.cp = 4; }, "cp was 2, is 4"},
+      {[](spec::Layout& l) { l.context_kind = spec::ContextKind::ring; },
+       "context_kind was \"gather\", is \"ring\""},
+      {[](spec::Layout& l) { l.ulysses = 2; }, "ulysses was 1, is 2"}};
+  for (const auto& [change, text] : cases) {
+    const spec::Layout was{.cp = 2, .ulysses = 1, .reduce = spec::ReduceWhen::once};
+    spec::Layout is = was;
+    change(is);
+    EXPECT_EQ(identity_changes(was, is), text);
+  }
 }
 
 TEST(ResumeChanges, keys_that_an_older_build_did_not_have_count_if_they_are_not_at_their_default) {
@@ -53,28 +102,16 @@ TEST(ResumeChanges, keys_that_an_older_build_did_not_have_count_if_they_are_not_
   EXPECT_EQ(without_added_keys(was, is, defaults), is);
 }
 
-// A layout and a plan both name the optimizer.
-TEST(ResumeChanges, an_older_plan_has_the_optimizer_outside_of_its_layout) {
-  const Json older = {{"layout", {{"logical_dp", 4}}}, {"optimizer", {{"name", "adamw"}}}};
-  Json newer = older;
-  newer["layout"]["optimizer"] = "adamw";
-  EXPECT_EQ(changes_of_identity(older, newer), "");
-  newer["optimizer"]["name"] = "muon";
-  EXPECT_EQ(changes_of_identity(older, newer), "optimizer was \"adamw\", is \"muon\"");
-}
-
-TEST(ResumeChanges, tiles_of_the_feed_forward_decide_bits) {
-  const Json older = {{"layout", {{"logical_dp", 4}}}};
-  Json newer = {{"layout", {{"logical_dp", 4}, {"ffn_rows", 0}}}};
-  EXPECT_EQ(changes_of_identity(older, newer), "");
-  newer["layout"]["ffn_rows"] = 128;
-  EXPECT_EQ(changes_of_identity(older, newer), "ffn_rows was 0, is 128");
-}
-
-TEST(ResumeChanges, plans_without_a_layout_are_compared_by_their_own_keys) {
-  const Json older = {{"logical_dp", 4}, {"mesh", {{"tp", 1}}}};
-  const Json newer = {{"layout", {{"logical_dp", 4}}}, {"mesh", {{"tp", 1}}}};
-  EXPECT_EQ(changes_of_identity(older, newer), "");
+TEST(ResumeChanges, another_spelling_of_a_schedule_is_no_change) {
+  const auto state = [](const char* schedule) {
+    return Json{
+        {"samples_a_step", 4},
+        {"data", {{"seed", 0}}},
+        {"config",
+         {{"job", {{"name", "a"}}}, {"parallelism", {{"pipeline_parallel_schedule", schedule}}}}}};
+  };
+  EXPECT_TRUE(changes_of_state(state("1f1b"), state("1F1B")).config.empty());
+  EXPECT_EQ(changes_of_state(state("1f1b"), state("gpipe")).config.size(), 1U);
 }
 
 TEST(ResumeChanges, data_batch_and_configuration_are_distinguished) {

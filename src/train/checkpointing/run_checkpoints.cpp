@@ -6,7 +6,10 @@
 #include "base/error.h"
 #include "base/text/json.h"
 #include "ckpt/disk/posix_disk.h"
+#include "ckpt/generation/folder.h"
 #include "config/files/model_file.h"
+#include "config/files/paths.h"
+#include "config/layout.h"
 #include "obs/clock.h"
 #include "plan/price/run_cost.h"
 #include "train/report/run_text.h"
@@ -52,8 +55,7 @@ RunCheckpoints::RunCheckpoints(const Parts& parts, const Resume& resume, ckpt::G
 
 void RunCheckpoints::make_checkpointer(engine::Engine& engine) {
   checkpointer_.emplace(engine, model_, rank_, device_, *disk_,
-                        CheckpointOptions{.folder = std::filesystem::path(config_.job.dump_folder) /
-                                                    config_.checkpoint.folder,
+                        CheckpointOptions{.folder = checkpoint_folder(),
                                           .keep = config_.checkpoint.keep_latest_k,
                                           .reread = config_.checkpoint.reread,
                                           .guard = guard_,
@@ -84,16 +86,43 @@ SaveFigures RunCheckpoints::figures() const {
   return sum;
 }
 
-std::optional<Resumed> RunCheckpoints::resume(const RunSteps& run_steps) {
+void RunCheckpoints::load_into(engine::Engine& engine) {
+  plan_ = &engine.plan();
+  make_checkpointer(engine);
+}
+
+std::optional<Checkpointer::Loaded> RunCheckpoints::load(const Checkpointer::LoadOptions& options,
+                                                         const ResumeHooks& hooks) {
+  const std::vector<int64_t> steps = checkpointer_->candidates(options);
+  for (const int64_t step : steps) {
+    const std::optional<base::Json> numerics = saved_numerics(step);
+    const bool is_readable = rank_.gather(static_cast<uint8_t>(numerics ? 1 : 0)).front() != 0;
+    if (is_readable) hooks.prepare(step, numerics.value_or(base::Json()));
+    if (auto loaded = checkpointer_->load_step(step)) return loaded;
+  }
+  return checkpointer_->loaded_none(options, steps);
+}
+
+std::optional<base::Json> RunCheckpoints::saved_numerics(int64_t step) const {
+  const std::filesystem::path folder = checkpoint_folder() / ckpt::generation_name(step);
+  if (!ckpt::missing_in(*disk_, folder).empty()) return {};
+  return ckpt::read_manifest(*disk_, folder).state.value("numerics", base::Json());
+}
+
+std::filesystem::path RunCheckpoints::checkpoint_folder() const {
+  return std::filesystem::path(config_.job.dump_folder) / config_.checkpoint.folder;
+}
+
+std::optional<Resumed> RunCheckpoints::resume(const ResumeHooks& hooks) {
   if (resume_.from == Resume::From::start) return {};
   const int64_t wanted = resume_.from == Resume::From::step ? resume_.step : -1;
-  const auto loaded = checkpointer_->load({.step = wanted});
+  const auto loaded = load({.step = wanted}, hooks);
   if (!loaded) {
     if (rank_.is_first()) hooks_.log("resume    no checkpoint exists yet: starting from step 1");
     return {};
   }
   check(*loaded);
-  if (resume_.verifies) replay(*loaded, run_steps);
+  if (resume_.verifies) replay(*loaded, hooks);
   if (rank_.is_first()) {
     hooks_.log(fmt::format("resume    step {} of {}", loaded->step, loaded->folder.string()));
   }
@@ -127,8 +156,10 @@ void RunCheckpoints::check(const Checkpointer::Loaded& loaded) const {
                             indented_lines(changes.data));
   }
   if (!changes.batch.empty() && !resume_.allows_batch_change) {
-    problems += fmt::format("\nanother batch (--allow-batch-change accepts it):{}",
-                            indented_lines(changes.batch));
+    std::vector<std::string> lines = changes.batch;
+    if (const std::string keys = saved_keys_text(loaded); !keys.empty()) lines.push_back(keys);
+    problems +=
+        fmt::format("\nanother batch (--allow-batch-change accepts it):{}", indented_lines(lines));
   }
   // The order of a mixture is computed for the steps of its phases, not for other positions.
   if (problems.empty() && !data_.is_one_stream() && shift_after(loaded) != 0) {
@@ -144,10 +175,42 @@ void RunCheckpoints::check(const Checkpointer::Loaded& loaded) const {
                     "start a new run from its weights (--init-from) in another folder.{}",
                     loaded.folder.string(), problems));
   }
-  if (rank_.is_first()) log_changes(changes, loaded.plan);
+  if (rank_.is_first()) log_changes(changes, loaded);
 }
 
-void RunCheckpoints::log_changes(const StateChanges& changes, const base::Json& saved_plan) const {
+std::string RunCheckpoints::saved_keys_text(const Checkpointer::Loaded& loaded) const {
+  const spec::Layout& saved = loaded.plan.layout;
+  std::string refused;
+  // As open keys do: with the saved reduction, or without it.
+  for (const bool takes_reduce : {true, false}) {
+    config::Config as_saved = config_;
+    std::string keys;
+    const auto set = [&keys](const char* key, auto& value, const auto& to) {
+      if (value == to) return;
+      value = to;
+      keys += fmt::format(" --{}={}", key, to);
+    };
+    config::Parallelism& p = as_saved.parallelism;
+    set("parallelism.logical_dp", p.logical_dp, int64_t{saved.logical_dp});
+    if (takes_reduce) {
+      set("parallelism.reduce", p.reduce, std::string(spec::name_of(saved.reduce)));
+    }
+    set("training.global_batch_size", as_saved.training.global_batch_size,
+        saved_batch(loaded.folder, loaded.state));
+    if (keys.empty()) return "";  // the batch of a phase differs
+    const spec::Settled settled =
+        spec::settle(spec::sizes_of(config_.dims), config::workload_of(as_saved), rank_.ranks(),
+                     config::layout_of(as_saved), spec::Whose::engine, config::layout_paths());
+    if (settled.broken.empty()) return fmt::format("set{} to continue with the saved one", keys);
+    if (!refused.empty()) continue;
+    refused = fmt::format("the saved one needs{}, which this layout does not allow: {}", keys,
+                          spec::to_text(settled.broken.front()));
+  }
+  return refused;
+}
+
+void RunCheckpoints::log_changes(const StateChanges& changes,
+                                 const Checkpointer::Loaded& loaded) const {
   if (!changes.has_config) {
     hooks_.log(
         "resume    this checkpoint does not record its data and configuration: not compared");
@@ -155,10 +218,22 @@ void RunCheckpoints::log_changes(const StateChanges& changes, const base::Json& 
   for (const auto* lines : {&changes.data, &changes.batch, &changes.config}) {
     for (const std::string& line : *lines) hooks_.log("resume    changed: " + line);
   }
-  const std::string identity = changes_of_identity(saved_plan, spec::to_json(*plan_));
+  const std::string identity = identity_changes(loaded);
   if (!identity.empty()) {
     hooks_.log(fmt::format("resume    the run continues, but not bit for bit: {}", identity));
   }
+}
+
+// The plan has the micro-batch of a phase; what the phases inherit stands in the configuration.
+std::string RunCheckpoints::identity_changes(const Checkpointer::Loaded& loaded) const {
+  std::string changes = changes_of_identity(loaded.plan, *plan_);
+  if (!loaded.state.contains("config")) return changes;
+  const base::Json was = loaded.state.at("config").at("training").value("local_batch_size", -1);
+  if (was != config_.training.local_batch_size) {
+    changes += fmt::format("{}local_batch_size was {}, is {}", changes.empty() ? "" : "; ",
+                           was.dump(), config_.training.local_batch_size);
+  }
+  return changes;
 }
 
 // Returns the samples that were consumed beyond those that this run's batch would have consumed.
@@ -169,8 +244,8 @@ int64_t RunCheckpoints::shift_after(const Checkpointer::Loaded& loaded) const {
 
 // Loads the checkpoint before the target, replays the steps between them, compares, and loads the
 // target again.
-void RunCheckpoints::replay(const Checkpointer::Loaded& target, const RunSteps& run_steps) {
-  const auto before = checkpointer_->load({.below = target.step, .is_needed = false});
+void RunCheckpoints::replay(const Checkpointer::Loaded& target, const ResumeHooks& hooks) {
+  const auto before = load({.below = target.step, .is_needed = false}, hooks);
   if (!before) {
     throw base::ConfigError(
         fmt::format("{}: no checkpoint before step {} exists to replay steps from; keep more "
@@ -179,10 +254,16 @@ void RunCheckpoints::replay(const Checkpointer::Loaded& target, const RunSteps& 
   }
   check_bits(*before);
   check_bits(target);
+  if (plan_->layout.bf16_blocks != target.plan.layout.bf16_blocks) {
+    throw base::ConfigError(
+        fmt::format("--resume-verify: blocks fell back to bf16, or returned, between steps {} and "
+                    "{}; such steps are not replayed: resume without --resume-verify",
+                    before->step + 1, target.step));
+  }
   if (rank_.is_first()) {
     hooks_.log(fmt::format("resume    replaying steps {} to {}", before->step + 1, target.step));
   }
-  run_steps(before->step + 1, target.step, shift_after(*before));
+  hooks.run_steps(before->step + 1, target.step, shift_after(*before));
   const std::string difference = checkpointer_->difference(target.step);
   if (!difference.empty()) {
     throw base::Error(fmt::format(
@@ -192,7 +273,7 @@ void RunCheckpoints::replay(const Checkpointer::Loaded& target, const RunSteps& 
   }
   if (rank_.is_first())
     hooks_.log(fmt::format("resume    replayed: same bits as step {}", target.step));
-  (void)checkpointer_->load({.step = target.step});
+  (void)load({.step = target.step}, hooks);
 }
 
 // Replayed steps can give the same bits only if every setting that decides bits is unchanged.
@@ -200,8 +281,7 @@ void RunCheckpoints::check_bits(const Checkpointer::Loaded& loaded) const {
   if (loaded.step == 0 || !loaded.state.contains("config")) return;
   std::vector<std::string> lines;
   base::Json was = loaded.state.at("config");
-  base::Json is =
-      without_added_keys(was, config::to_json(config_), config::to_json(config::Config{}));
+  base::Json is = without_added_keys(was, own_config(), config::to_json(config::Config{}));
   for (base::Json* config : {&was, &is}) {
     // The data's identity, the batch and lr_scheduler.total_steps stand for these.
     for (const char* key : {"dataset_path", "dataset", "tokenizer", "local_batch_size", "steps"}) {
@@ -211,12 +291,17 @@ void RunCheckpoints::check_bits(const Checkpointer::Loaded& loaded) const {
   for (const char* key : {"optimizer", "lr_scheduler", "training"}) {
     list_changes(key, was.at(key), is.at(key), lines);
   }
-  const std::string identity = changes_of_identity(loaded.plan, spec::to_json(*plan_));
+  const std::string identity = identity_changes(loaded);
   if (!identity.empty()) lines.push_back(identity);
   if (lines.empty()) return;
   throw base::ConfigError(fmt::format(
       "--resume-verify: the steps since {} cannot give the same bits, because this changed:{}",
       loaded.folder.string(), indented_lines(lines)));
+}
+
+// Paths are those of run.json, so that a run that is resumed from it has no change to list.
+base::Json RunCheckpoints::own_config() const {
+  return config::to_json(config::with_absolute_paths(config_));
 }
 
 // What a resumed run is compared with.
@@ -229,7 +314,7 @@ base::Json RunCheckpoints::run_state(int64_t step) const {
           {"tokens", loaded_tokens_ + data_.tokens_until(step) - data_.tokens_until(loaded_step_)},
           {"seq_len", leg.seq_len},
           {"data", data_.identity(contents_, step)},
-          {"config", config::to_json(config_)}};
+          {"config", own_config()}};
 }
 
 // run_state(), and what readers of a checkpoint need besides.
@@ -289,7 +374,7 @@ double RunCheckpoints::interval_seconds() const {
   return c.interval_seconds > 0 ? std::min(best, c.interval_seconds) : best;
 }
 
-RunCheckpoints::Memory RunCheckpoints::memory() const {
+HostMemoryUse RunCheckpoints::memory() const {
   if (!checkpointer_) return {};
   return {.predicted_bytes =
               Checkpointer::memory_bytes(model_, *plan_, rank_.number(), config_.checkpoint.reread),

@@ -16,18 +16,10 @@
 #include "train/batches/run_tokenizer.h"
 #include "train/checkpointing/checkpointer.h"
 #include "train/checkpointing/resume_changes.h"
+#include "train/checkpointing/resume_point.h"
+#include "train/setup/host_memory_use.h"
 
 namespace trireme::train {
-
-// Whether a run resumes from a checkpoint in its folder, and what may differ from it.
-struct Resume {
-  enum class From : uint8_t { start, newest, step };
-  From from = From::start;
-  int64_t step = 0;
-  bool verifies = false;             // first replays the steps before it, and compares bits
-  bool allows_data_change = false;   // other data, split, order or sequence length
-  bool allows_batch_change = false;  // another global batch
-};
 
 // Where a resumed run continues.
 struct Resumed {
@@ -55,12 +47,21 @@ class RunCheckpoints {
   };
   RunCheckpoints(const Parts&, const Resume&, ckpt::Guard guard, CheckpointHooks hooks);
 
-  // Replays steps [first, last] with sample positions offset by `shift` (see TrainBatches).
-  using RunSteps = std::function<void(int64_t first, int64_t last, int64_t shift)>;
-  // Loads the requested checkpoint; none: the run starts. Throws ConfigError if the run would not
-  // continue the saved one, IoError, and Error if replayed steps gave other bits. Nothing on disk
-  // has changed then. Collective.
-  std::optional<Resumed> resume(const RunSteps& run_steps);
+  // What a run does for its checkpoints while it resumes. All are collective.
+  struct ResumeHooks {
+    // Makes sure that the engine is one for the steps after a checkpoint: of their sequence length
+    // and batch, and with the number formats of its state 'numerics' (null: none). A caller that
+    // has to replace the engine calls release_engine() before and load_into() after.
+    std::function<void(int64_t step, const base::Json& numerics)> prepare;
+    // Replays steps [first, last] with sample positions offset by `shift` (see TrainBatches); may
+    // replace the engine likewise.
+    std::function<void(int64_t first, int64_t last, int64_t shift)> run_steps;
+  };
+  // Loads the requested checkpoint into an engine that was built for it; none: the run starts.
+  // Throws ConfigError if the run would not continue the saved one, IoError, and Error if replayed
+  // steps gave other bits. Nothing on disk has changed then. Collective.
+  std::optional<Resumed> resume(const ResumeHooks& hooks);
+  void load_into(engine::Engine&);
   // Prepares the folder for saves, after resume(). Collective.
   void begin(const Checkpointer::Begin&);
 
@@ -81,21 +82,29 @@ class RunCheckpoints {
   SaveFigures figures() const;
   // Host memory of this rank for saves, as predicted from the plan and as used. REQUIRES: after
   // finish().
-  struct Memory {
-    int64_t predicted_bytes = 0, measured_bytes = 0;
-  };
-  Memory memory() const;
+  HostMemoryUse memory() const;
 
  private:
+  base::Json own_config() const;
   base::Json run_state(int64_t step) const;
   base::Json saved_state(int64_t step) const;
   // Throws ConfigError if this run would not continue `loaded`; logs every other difference.
   void check(const Checkpointer::Loaded& loaded) const;
-  void log_changes(const StateChanges&, const base::Json& saved_plan) const;
+  void log_changes(const StateChanges&, const Checkpointer::Loaded&) const;
+  // Returns a line with the options that set the saved batch and order of sums, and whether this
+  // layout allows them; empty: they are set.
+  std::string saved_keys_text(const Checkpointer::Loaded&) const;
+  std::optional<Checkpointer::Loaded> load(const Checkpointer::LoadOptions&, const ResumeHooks&);
+  // Returns what decides bits and differs from `loaded`; empty: nothing.
+  std::string identity_changes(const Checkpointer::Loaded& loaded) const;
   // Throws ConfigError if replayed steps cannot give the bits of `loaded`.
   void check_bits(const Checkpointer::Loaded& loaded) const;
   int64_t shift_after(const Checkpointer::Loaded&) const;
-  void replay(const Checkpointer::Loaded& target, const RunSteps& run_steps);
+  void replay(const Checkpointer::Loaded& target, const ResumeHooks&);
+  std::filesystem::path checkpoint_folder() const;
+  // Returns the state 'numerics' of a checkpoint (null: it has none), or nothing if its manifest
+  // cannot be read, which loading reports.
+  std::optional<base::Json> saved_numerics(int64_t step) const;
   bool is_timed() const;
   double interval_seconds() const;  // REQUIRES: is_timed()
 

@@ -14,6 +14,7 @@
 #include "spec/parallel/data_parallel.h"
 #include "spec/state/float8_state.h"
 #include "spec/state/state_layout.h"
+#include "train/checkpointing/resume_point.h"
 
 namespace trireme::train {
 namespace {
@@ -71,8 +72,8 @@ void for_each_saved(const spec::ModelSpec& model, const spec::Plan& plan, const 
       if (!ckpt::saves_along_tp(param, coord)) continue;
       for (const spec::StateTensor& tensor : state) {
         if (!spec::covers(tensor, param)) continue;
-        each(SavedPart{tensor, layout.view, layout.is_matrix, tensor_of(tensor, param), found.pieces,
-                       range.begin});
+        each(SavedPart{tensor, layout.view, layout.is_matrix, tensor_of(tensor, param),
+                       found.pieces, range.begin});
       }
     }
   }
@@ -183,11 +184,11 @@ std::vector<StagedCopy> staged_copies(engine::Engine& engine, const spec::ModelS
   return copies;
 }
 
-namespace {
-
 bool is_imported(const ckpt::Generation& generation) {
   return generation.manifest().state.contains("imported");
 }
+
+namespace {
 
 bool is_new_with_recipe(const spec::StateTensor& tensor) {
   return tensor.name == spec::amax_state || tensor.name == spec::amax_history_state;
@@ -244,11 +245,9 @@ void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spe
 
 void expect_optimizer(const spec::Plan& plan, const ckpt::Generation& generation) {
   if (is_imported(generation)) return;
-  const base::Json& saved = generation.manifest().plan;
   const std::string_view own = spec::name_of(plan.optimizer.kind);
-  const std::string was = saved.contains("optimizer") && saved.at("optimizer").contains("name")
-                              ? saved.at("optimizer").at("name").get<std::string>()
-                              : std::string(own);
+  const std::string_view was =
+      spec::name_of(saved_plan(generation.folder(), generation.manifest()).optimizer.kind);
   if (was == own) return;
   throw OtherOptimizer(fmt::format(
       "{}: contains the state of the optimizer {}, and this run has {}, which keeps other tensors; "

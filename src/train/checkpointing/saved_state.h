@@ -48,6 +48,8 @@ struct StagedCopy {
 std::vector<StagedCopy> staged_copies(engine::Engine&, const spec::ModelSpec&, const spec::Coord&,
                                       const ckpt::FileLayout&);
 
+// Are these imported weights, which have the state of no run?
+bool is_imported(const ckpt::Generation&);
 // A checkpoint with the state of another optimizer.
 class OtherOptimizer : public base::ConfigError {
  public:

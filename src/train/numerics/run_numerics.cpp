@@ -6,7 +6,6 @@
 
 #include <utility>
 
-#include "base/error.h"
 #include "train/numerics/gather_numerics.h"
 #include "train/numerics/numerics_record.h"
 
@@ -71,9 +70,14 @@ std::vector<int> RunNumerics::blocks() const {
 std::vector<int> RunNumerics::blocks_after(const base::Json& state, const config::Config& c) {
   const std::vector<int> configured = configured_blocks(c);
   const auto recipe = spec::precision_from_name(c.precision.recipe);
-  if (state.is_null() || !recipe || !spec::is_fp8(*recipe)) return configured;
+  if (state.is_null() || !recipe || !spec::is_fp8(*recipe)) return list_of(set_of(configured));
   const NumericsWatch watch = watch_of(state, configured, watch_options(c));
   return list_of(set_of(configured) | set_of(watch.fallen()));
+}
+
+base::ConfigError RunNumerics::unreadable(int64_t step, const base::Json::exception& error) {
+  return base::ConfigError(fmt::format(
+      "the checkpoint of step {}: its state 'numerics' is not readable: {}", step, error.what()));
 }
 
 void RunNumerics::begin(RunOutput& output) const {

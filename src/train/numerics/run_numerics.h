@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/text/json.h"
 #include "train/numerics/numerics_watch.h"
 #include "train/report/run_output.h"
@@ -32,6 +33,8 @@ class RunNumerics {
   std::vector<int> blocks() const;
   // Returns those of a run that is resumed from a checkpoint with this state.
   static std::vector<int> blocks_after(const base::Json& state, const config::Config&);
+  // Returns the error of a checkpoint whose state restore() or blocks_after() cannot read.
+  static base::ConfigError unreadable(int64_t step, const base::Json::exception&);
   void begin(RunOutput& output) const;  // on the first rank
 
   // Before a step is queued.

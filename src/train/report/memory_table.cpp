@@ -22,7 +22,7 @@ std::vector<MemoryRow> memory_rows(const spec::MemoryTable& predicted,
 }
 
 std::string memory_table_text(const spec::MemoryTable& predicted, const spec::MemoryTable& measured,
-                              const RunCheckpoints::Memory& checkpoints) {
+                              const HostMemoryUse& checkpoints, const HostMemoryUse& rebuild) {
   std::vector<obs::Column> columns = {
       {"memory, bytes", obs::Align::left}, {"predicted"}, {"measured"}, {"difference"}};
   // Large numbers of bytes are hard to read.
@@ -43,9 +43,12 @@ std::string memory_table_text(const spec::MemoryTable& predicted, const spec::Me
   }
   cells.emplace_back();  // a rule above the sum
   if (!sum.is_empty()) add(sum);
-  const MemoryRow host{"checkpoints, on the host", checkpoints.predicted_bytes,
-                       checkpoints.measured_bytes};
-  if (!host.is_empty()) add(host);
+  for (const MemoryRow& host : {MemoryRow{"checkpoints, on the host", checkpoints.predicted_bytes,
+                                          checkpoints.measured_bytes},
+                                MemoryRow{"state during a rebuild, on the host",
+                                          rebuild.predicted_bytes, rebuild.measured_bytes}}) {
+    if (!host.is_empty()) add(host);
+  }
   return obs::table_text(columns, cells);
 }
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text/json.h"
+#include "config/files/paths.h"
 #include "obs/sinks/tensorboard_sink.h"
 
 namespace trireme::train {
@@ -22,7 +23,8 @@ RunOutput::RunOutput(const config::Config& c, obs::RunMode mode, const spec::Pla
       attempt_(owner.attempt()),
       metrics_(folder_.metrics(), owner.attempt(), obs::wall_seconds, std::move(copy)) {
   obs::keep_numbered(folder_.config());
-  base::Json configuration = config::to_json(c);
+  // `train run.json` continues or repeats the run from any folder.
+  base::Json configuration = config::to_json(config::with_absolute_paths(c));
   configuration["program"] = {{"version", program.version}, {"commit", program.commit}};
   obs::write_file(folder_.config(), configuration.dump(2) + "\n");
   obs::write_file(folder_.path() / "plan.json", spec::to_json(plan).dump(2) + "\n");

@@ -30,6 +30,11 @@ void set_ranks(TrainSummary& summary, std::vector<RankFigures> ranks) {
   summary.predicted = device.predicted;
   summary.measured = device.measured;
   summary.checkpoint_memory = host.checkpoints;
+  summary.rebuild_memory =
+      std::ranges::max(ranks, {}, [](const RankFigures& rank) {
+        return weight_of(rank.rebuild.predicted_bytes, rank.rebuild.measured_bytes);
+      }).rebuild;
+  if (summary.rebuild_memory.measured_bytes == 0) summary.rebuild_memory = {};
   summary.ranks = std::move(ranks);
 }
 

@@ -20,7 +20,8 @@ namespace trireme::train {
 struct RankFigures {
   spec::MemoryTable predicted, measured;
   int64_t ledger_bytes = 0;
-  RunCheckpoints::Memory checkpoints;  // on the host
+  HostMemoryUse checkpoints;  // on the host
+  HostMemoryUse rebuild;      // on the host, while the engine is replaced; measured 0: it was not
   // Sent to other ranks in the run's steps.
   int64_t predicted_traffic_bytes = 0, counted_traffic_bytes = 0;
 };
@@ -49,8 +50,9 @@ struct TrainSummary {
   std::string export_problem;  // why the last export failed; empty: it succeeded
   // The memory tables of one rank; set_ranks() chooses it.
   spec::MemoryTable predicted, measured;
-  RunCheckpoints::Memory checkpoint_memory;  // chosen likewise; zero if the run does not save
-  std::vector<RankFigures> ranks;            // by rank
+  HostMemoryUse checkpoint_memory;  // chosen likewise; zero if the run does not save
+  HostMemoryUse rebuild_memory;     // of the rank with the largest; zero: no rebuild
+  std::vector<RankFigures> ranks;   // by rank
   int64_t ledger_bytes = 0;
   int64_t driver_used_bytes = 0;  // on this GPU by all processes; 0 on a CPU
   std::string hardware;

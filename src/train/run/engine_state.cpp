@@ -2,8 +2,40 @@
 #include "train/run/engine_state.h"
 
 #include "base/check.h"
+#include "comm/mesh.h"
+#include "spec/parallel/bucket.h"
+#include "spec/parallel/data_parallel.h"
+#include "spec/state/state_layout.h"
 
 namespace trireme::train {
+
+int64_t EngineState::bytes() const {
+  int64_t sum = 0;
+  for (const std::vector<float>& range : ranges) {
+    sum += std::ssize(range) * static_cast<int64_t>(sizeof(float));
+  }
+  return sum;
+}
+
+int64_t state_copy_bytes(const spec::ModelSpec& model, const spec::Plan& plan, int rank) {
+  const spec::Coord coord = comm::coord_of(plan.mesh, rank);
+  int64_t elements = 0;
+  for (const int layer : spec::layers_of_rank(model, plan, coord[spec::Axis::pp])) {
+    const std::vector<spec::StateTensor> state = spec::state_of(model, layer, plan);
+    for (const spec::StateTensor& tensor : state) {
+      if (tensor.is_own()) elements += spec::own_state_spec(tensor, plan.mesh).shape.elements();
+    }
+    for (const spec::BucketLayout& layout :
+         spec::layer_buckets(model, layer, plan.recipe, plan.mesh)) {
+      for (const spec::StateTensor& tensor : spec::bucket_state(state, layout)) {
+        if (tensor.is_own()) continue;
+        const spec::Range range = spec::state_range(tensor, plan, coord, layout);
+        elements += range.end - range.begin;
+      }
+    }
+  }
+  return elements * static_cast<int64_t>(sizeof(float));
+}
 
 EngineState take_state(engine::Engine& engine) {
   EngineState state;

@@ -3,6 +3,7 @@
 // sequence length or batch.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "engine/engine.h"
@@ -13,7 +14,13 @@ namespace trireme::train {
 struct EngineState {
   std::vector<std::vector<float>> ranges;  // by engine::Engine::state()
   kernels::StepState step;
+
+  int64_t bytes() const;  // of `ranges`
 };
+
+// Predicts EngineState::bytes() of a rank under a plan, the same for all sequence lengths, batches
+// and blocks in bf16. It stays in host memory while the engine is replaced.
+int64_t state_copy_bytes(const spec::ModelSpec&, const spec::Plan&, int rank);
 
 // Waits for the device. Both engines must have the same model, mesh, shards and types. put_state()
 // is collective.

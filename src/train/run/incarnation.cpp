@@ -6,10 +6,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "ckpt/disk/posix_disk.h"
-#include "ckpt/generation/folder.h"
 #include "ckpt/hf/hf_weights.h"
 #include "config/layout.h"
+#include "device/host_memory.h"
 #include "obs/clock.h"
 #include "train/checkpointing/saver.h"
 #include "train/numerics/run_numerics.h"
@@ -52,31 +51,15 @@ std::unique_ptr<comm::Communicator> connect_rank(const RankStart& start, device:
   return start.connect ? start.connect(device, run_identity(config, data)) : nullptr;
 }
 
-// The step of this rank's view of the folder; use_first_leg() settles on that of the first rank.
-int64_t newest_step(const config::Config& c, const Resume& resume) {
-  if (resume.from == Resume::From::start) return 0;
-  if (resume.from == Resume::From::step) return resume.step;
-  const std::vector<int64_t> steps = ckpt::committed_steps(
-      *ckpt::posix_disk(), std::filesystem::path(c.job.dump_folder) / c.checkpoint.folder);
-  return steps.empty() ? 0 : steps.back();
-}
+int64_t step_of(const std::optional<ResumePoint>& point) { return point ? point->step() : 0; }
 
-// Returns the blocks that are in bf16 besides the first and last ones, as the checkpoint of `step`
-// has them. One that cannot be read is reported when it is loaded.
-std::vector<int> blocks_at(const config::Config& c, int64_t step) {
-  base::Json state;
+// Returns the blocks that are in bf16 besides the first and last ones, as the checkpoint has them.
+std::vector<int> blocks_of(const config::Config& c, const std::optional<ResumePoint>& point) {
+  if (!point) return RunNumerics::blocks_after({}, c);
   try {
-    const auto disk = ckpt::posix_disk();
-    const auto folder = std::filesystem::path(c.job.dump_folder) / c.checkpoint.folder;
-    if (step > 0) {
-      const ckpt::Manifest saved = ckpt::read_manifest(*disk, folder / ckpt::generation_name(step));
-      state = saved.state.value("numerics", base::Json());
-    }
-    return RunNumerics::blocks_after(state, c);
-  } catch (const base::Error&) {
-    return RunNumerics::blocks_after({}, c);  // loading the checkpoint reports the error
-  } catch (const base::Json::exception&) {
-    return RunNumerics::blocks_after({}, c);  // the same
+    return RunNumerics::blocks_after(point->manifest.state.value("numerics", base::Json()), c);
+  } catch (const base::Json::exception& error) {
+    throw RunNumerics::unreadable(point->step(), error);
   }
 }
 
@@ -92,24 +75,38 @@ std::unique_ptr<FitJob> job_of(const Incarnation& parts, const Leg& leg) {
 }
 std::unique_ptr<FitJob> job_of(const Incarnation& parts) { return job_of(parts, *parts.leg); }
 
-// All ranks begin with the leg and the blocks that the first rank has found. Collective.
+// All ranks begin with the leg and the blocks that the first rank has found: their views of the
+// folder may differ. Collective.
 void use_first_leg(Incarnation& parts) {
-  const int64_t step = parts.rank.gather(parts.expected_step).front();
+  const int64_t step = parts.rank.gather(step_of(parts.resume_point)).front();
   const std::vector<int> blocks = list_of(parts.rank.gather(set_of(parts.bf16_blocks)).front());
-  const Leg& leg = parts.data.leg_at(step + 1);
-  if (&leg == parts.leg && blocks == parts.bf16_blocks) return;
-  parts.leg = &leg;
+  if (parts.continues_after(step, blocks)) return;
+  parts.leg = &parts.data.leg_at(step + 1);
   parts.bf16_blocks = blocks;
   parts.job = job_of(parts);
 }
 
+HostCopies copies_of(const Incarnation& parts, const FitJob& job) {
+  const int rank = parts.start.number;
+  return {.checkpoint_bytes = checkpoint_bytes(parts.config, job, rank),
+          .rebuild_bytes = parts.may_rebuild() ? state_copy_bytes(parts.model, job.plan, rank) : 0};
+}
+
+// Throws OutOfMemory.
+void check_job_fits(const Incarnation& parts, const FitJob& job, Platform& platform) {
+  check_fits(job, platform, parts.start.device_sharers, train_fit_keys(), copies_of(parts, job));
+}
+
 // Every leg must fit, before the first one begins.
 void check_legs_fit(const Incarnation& parts, Platform& platform) {
+  if (platform.is_gpu()) {
+    check_host_fits(copies_of(parts, *parts.job), parts.start.host_ranks,
+                    device::host_memory_available());
+  }
   for (const Leg& leg : parts.data.legs()) {
     const std::unique_ptr<FitJob> job = job_of(parts, leg);
-    const int64_t checkpoints = checkpoint_bytes(parts.config, *job, parts.start.number);
     try {
-      check_fits(*job, platform, parts.start.device_sharers, train_fit_keys(), checkpoints);
+      check_job_fits(parts, *job, platform);
     } catch (const base::OutOfMemory& error) {
       if (parts.data.legs().size() == 1) throw;
       throw base::OutOfMemory(fmt::format("{} (steps {} to {}, seq_len {}): {}", leg.name,
@@ -168,24 +165,37 @@ Incarnation::Incarnation(const config::Config& c, obs::RunMode asked, const Trai
       data_contents(data.contents()),
       lr(make_lr_schedule(c)),
       platform(make_platform(start.system, hooks.cache_folder)),
-      expected_step(newest_step(c, hooks.resume)),
-      leg(&data.leg_at(expected_step + 1)),
+      resume_point(find_resume_point(c, hooks.resume)),
+      leg(&data.leg_at(step_of(resume_point) + 1)),
       row_budget(c.moe.row_budget),
-      bf16_blocks(blocks_at(c, expected_step)),
+      bf16_blocks(blocks_of(c, resume_point)),
       job(job_of(*this)),
       rank(connect_rank(start, *platform.device, c, data.identity(data_contents, c.training.steps)),
            job->plan.mesh, *platform.device),
       peaks(check_and_measure(*this)),
       engine(std::make_unique<engine::Engine>(*platform.device, model, job->plan, platform.backend,
                                               make_engine_options(c), rank.mesh())),
-      has_given_weights(read_init_weights(c, *engine)) {}
+      has_given_weights(read_init_weights(c, *engine)) {
+  rebuild_memory.predicted_bytes = copies_of(*this, *job).rebuild_bytes;
+}
+
+bool Incarnation::may_overflow() const {
+  return spec::moe_of(model) != nullptr &&
+         plan().mesh[spec::Axis::ep] * plan().mesh[spec::Axis::etp] > 1 &&
+         plan().layout.overflow == spec::Overflow::strict;
+}
+
+bool Incarnation::may_rebuild() const {
+  const bool falls_back =
+      plan().recipe.fp8 && fallback_from_name(config.precision.fallback) == Fallback::bf16;
+  return data.legs().size() > 1 || may_overflow() || falls_back;
+}
 
 namespace {
 
-// Replaces the engine by one of job_of(parts).
+// Replaces the engine by one of job_of(parts), without a state.
 template <typename Check>
-void rebuild(Incarnation& parts, Check check) {
-  const EngineState state = take_state(*parts.engine);
+void rebuild_empty(Incarnation& parts, Check check) {
   parts.engine.reset();
   parts.platform.device->ledger().unfreeze();
   parts.job = job_of(parts);
@@ -193,10 +203,27 @@ void rebuild(Incarnation& parts, Check check) {
   parts.engine = std::make_unique<engine::Engine>(
       *parts.platform.device, parts.model, parts.job->plan, parts.platform.backend,
       make_engine_options(parts.config), parts.rank.mesh());
+}
+
+template <typename Check>
+void rebuild(Incarnation& parts, Check check) {
+  const EngineState state = take_state(*parts.engine);
+  parts.rebuild_memory.measured_bytes =
+      std::max(parts.rebuild_memory.measured_bytes, state.bytes());
+  rebuild_empty(parts, check);
   put_state(*parts.engine, state);
 }
 
 }  // namespace
+
+void Incarnation::rebuild_after(int64_t step, const std::vector<int>& blocks) {
+  leg = &data.leg_at(step + 1);
+  bf16_blocks = blocks;
+  rebuild_empty(*this, [this] {
+    check_legs_fit(*this, platform);
+    rank.barrier();  // none allocates before all were accepted
+  });
+}
 
 void Incarnation::change_leg(const Leg& to) {
   leg = &to;
@@ -205,10 +232,7 @@ void Incarnation::change_leg(const Leg& to) {
 
 void Incarnation::change_row_budget(double to) {
   row_budget = to;
-  rebuild(*this, [this] {
-    check_fits(*job, platform, start.device_sharers, train_fit_keys(),
-               checkpoint_bytes(config, *job, start.number));
-  });
+  rebuild(*this, [this] { check_job_fits(*this, *job, platform); });
 }
 
 std::string Incarnation::change_precision(const std::vector<int>& to) {
@@ -216,8 +240,7 @@ std::string Incarnation::change_precision(const std::vector<int>& to) {
   std::string problem;
   rebuild(*this, [&] {
     try {
-      check_fits(*job, platform, start.device_sharers, train_fit_keys(),
-                 checkpoint_bytes(config, *job, start.number));
+      check_job_fits(*this, *job, platform);
     } catch (const base::OutOfMemory& error) {
       problem = error.what();
     }

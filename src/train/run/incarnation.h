@@ -17,10 +17,12 @@
 #include "spec/model.h"
 #include "train/batches/data_sets.h"
 #include "train/batches/run_tokenizer.h"
+#include "train/checkpointing/resume_point.h"
 #include "train/record/run_log.h"
 #include "train/report/run_text.h"
 #include "train/run/train_hooks.h"
 #include "train/setup/fit.h"
+#include "train/setup/host_memory_use.h"
 #include "train/setup/rank.h"
 #include "train/setup/ranks.h"
 #include "train/setup/setup.h"
@@ -36,13 +38,25 @@ struct Incarnation {
   Incarnation(const config::Config&, obs::RunMode asked, const TrainHooks&, const RankStart&);
 
   const spec::Plan& plan() const { return job->plan; }
+  // May tokens exceed the experts' row budget, so that steps are repeated with a larger one?
+  bool may_overflow() const;
+  // May the engine be replaced during the attempt: by phases, row budgets or fall-back to bf16?
+  bool may_rebuild() const;
   int64_t step_samples() const { return step_tokens(plan()) / plan().seq_len; }  // of all ranks
   // Replaces the engine by one for the sequence length and batch sizes of a leg, with the same
   // training state, which passes through host memory. REQUIRES: no other object refers to the
   // engine. Collective.
   void change_leg(const Leg&);
-  // The same with a larger budget of rows for experts. Throws OutOfMemory, with the itemised table,
-  // if that does not fit.
+  // Replaces the engine by one for the steps after `step`, with these blocks in bf16, before a
+  // checkpoint is loaded: the training state is lost. Throws OutOfMemory. REQUIRES and collective
+  // as change_leg().
+  void rebuild_after(int64_t step, const std::vector<int>& bf16_blocks);
+  // Is the engine one for the steps after `step`, with these blocks in bf16?
+  bool continues_after(int64_t step, const std::vector<int>& blocks) const {
+    return leg == &data.leg_at(step + 1) && bf16_blocks == blocks;
+  }
+  // The same as change_leg() with a larger budget of rows for experts. Throws OutOfMemory, with the
+  // itemised table, if that does not fit.
   void change_row_budget(double);
   // The same with other blocks in bf16 (precision.bf16_blocks). If the engine would not fit, it is
   // rebuilt as it was, and the reason is returned; otherwise an empty text.
@@ -61,8 +75,9 @@ struct Incarnation {
   const base::Json data_contents;
   const optim::LrSchedule lr;
   Platform platform;
-  // The number of steps that the newest checkpoint has, if the run is to be resumed, otherwise 0.
-  const int64_t expected_step;
+  // The checkpoint that the run is expected to resume from, on this rank; loading may find it
+  // damaged, and take an older one. None: the run starts.
+  const std::optional<ResumePoint> resume_point;
   const Leg* leg;                // of `engine`
   double row_budget;             // of `job`: that of the configuration, or a larger one
   std::vector<int> bf16_blocks;  // of `job`: those of the configuration, and ones that fell back
@@ -71,6 +86,8 @@ struct Incarnation {
   const RunPeaks peaks;  // on the first rank; empty on others
   std::unique_ptr<engine::Engine> engine;
   const bool has_given_weights;  // training.init_from; otherwise initialised from the seed
+  // Host memory of this rank while its engine is replaced; measured: the largest copy so far.
+  HostMemoryUse rebuild_memory;
 };
 
 }  // namespace trireme::train

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/system/rank_activity.h"
 #include "ckpt/generation/folder.h"
@@ -84,7 +85,9 @@ void Run::run_steps() {
   if (parts_.rank.is_first() && hooks_.begins) hooks_.begins(first - 1);
   if (output_) output_->begin_layers(layer_names(parts_.model));
   if (output_) numerics_.begin(*output_);
-  if (numerics_.blocks() != parts_.bf16_blocks) use_loaded_blocks();
+  TRIREME_CHECK(numerics_.blocks() == parts_.bf16_blocks,
+                "the engine was built for {} blocks in bf16, the checkpoint has {}",
+                parts_.bf16_blocks.size(), numerics_.blocks().size());
   (void)signals_of(*parts_.engine, true);  // of steps that were replayed
   taken_signals_ = engine_steps_;
   const engine::StepReport begun = parts_.engine->report();
@@ -135,13 +138,6 @@ void Run::use_engine() {
   engine_steps_ = taken_signals_ = 0;
   checkpoints_.use_engine(*parts_.engine);
   clock_.forget_laps();
-}
-
-void Run::use_loaded_blocks() {
-  checkpoints_.release_engine();
-  const std::string problem = parts_.change_precision(numerics_.blocks());
-  if (!problem.empty()) throw base::OutOfMemory(problem);
-  use_engine();
 }
 
 void Run::change_precision(int64_t step, const std::vector<int>& bf16_blocks) {
@@ -223,11 +219,7 @@ void Run::record_steps(bool waits) {
 }
 
 std::optional<int64_t> Run::overflowed(int64_t step) {
-  const spec::Plan& plan = parts_.plan();
-  const bool may_overflow = spec::moe_of(parts_.model) != nullptr &&
-                            plan.mesh[spec::Axis::ep] * plan.mesh[spec::Axis::etp] > 1 &&
-                            plan.layout.overflow == spec::Overflow::strict;
-  if (!may_overflow) return std::nullopt;
+  if (!parts_.may_overflow()) return std::nullopt;
   clock_.wait(parts_.engine->compute());
   const engine::StepReport report = parts_.engine->report();
   if (report.overflow == 0) return std::nullopt;

@@ -46,6 +46,11 @@ class Run {
   void describe() const;
   // Loads the checkpoint that is asked for, if there is one. Collective.
   void resume();
+  // Replaces the engine, without a state, unless it is one for the steps after the checkpoint of
+  // `step`, which has this state 'numerics'. Collective.
+  void prepare_engine(int64_t step, const base::Json& numerics);
+  // Runs steps again, with engines of their legs. Collective.
+  void replay(int64_t first, int64_t last, int64_t shift);
   void describe_plan();  // collective
   void check_trace() const;
   void begin();                 // collective
@@ -68,9 +73,6 @@ class Run {
   void enlarge_budget(int64_t from, int64_t step);
   // Rebuilds the engine with other blocks in bf16, after a step. Collective.
   void change_precision(int64_t step, const std::vector<int>& bf16_blocks);
-  // The same before the first step, if another checkpoint was loaded than the one that the engine
-  // was built for. Throws OutOfMemory.
-  void use_loaded_blocks();
   // Around a change of the engine. Collective.
   void release_engine();
   void use_engine();

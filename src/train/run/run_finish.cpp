@@ -73,6 +73,7 @@ void Run::summarise() {
       .measured = parts_.engine->measured(),
       .ledger_bytes = parts_.platform.device->ledger().live(),
       .checkpoints = checkpoints_.memory(),
+      .rebuild = parts_.rebuild_memory,
       .predicted_traffic_bytes =
           summary_.attempt_steps == 0 ? 0 : predicted_sent_bytes_ + predicted_sent_bytes(),
       .counted_traffic_bytes = sent_bytes_};

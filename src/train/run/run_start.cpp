@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run: its construction, what it resumes from, and the first files that it writes.
+#include <algorithm>
 #include <filesystem>
 
 #include "base/check.h"
@@ -112,7 +113,14 @@ void Run::describe() const {
        describe_run(parts_.model, parts_.plan(), parts_.platform, parts_.peaks)) {
     log(line);
   }
-  for (const std::string& line : parts_.data.describe(parts_.expected_step + 1)) log(line);
+  if (const int64_t bytes = parts_.rebuild_memory.predicted_bytes; bytes > 0) {
+    log(
+        fmt::format("memory    {} of the host on each rank while its engine is replaced (phases, "
+                    "row budgets of experts, fall-back to bf16)",
+                    obs::bytes_text(bytes)));
+  }
+  const int64_t done = parts_.resume_point ? parts_.resume_point->step() : 0;
+  for (const std::string& line : parts_.data.describe(done + 1)) log(line);
   if (const std::string& tokenizer = parts_.tokenizer.description(); !tokenizer.empty()) {
     log("tokenizer " + tokenizer);
   }
@@ -120,22 +128,10 @@ void Run::describe() const {
 
 void Run::resume() {
   const obs::PhaseClock::Scope scope(phases(), obs::Phase::restore);
-  resumed_ = checkpoints_.resume([this](int64_t first, int64_t last, int64_t shift) {
-    const Leg& leg = *parts_.leg;
-    if (&parts_.data.leg_at(first) != &leg || &parts_.data.leg_at(last) != &leg) {
-      throw base::ConfigError(fmt::format(
-          "--resume-verify: steps {} to {} belong to phases with different sequence lengths or "
-          "batches; steps of one phase can be replayed",
-          first, last));
-    }
-    TrainBatches batches(parts_.data.train(leg.seq_len), parts_.plan(), parts_.rank.coord(),
-                         first - 1, leg.shift + shift);
-    for (int64_t step = first; step <= last; ++step) {
-      parts_.engine->step(batches, learning_rate(step));
-      ++engine_steps_;
-      if (parts_.rank.is_first() && hooks_.progress) hooks_.progress(step, "replay");
-    }
-  });
+  resumed_ = checkpoints_.resume(
+      {.prepare = [this](int64_t step, const base::Json& state) { prepare_engine(step, state); },
+       .run_steps = [this](int64_t first, int64_t last,
+                           int64_t shift) { replay(first, last, shift); }});
   position_ = position_after(resumed_, resumed_ ? parts_.data.samples_until(resumed_->step) : 0);
   if (!resumed_) {
     log(parts_.has_given_weights
@@ -146,14 +142,49 @@ void Run::resume() {
   try {
     numerics_.restore(resumed_->numerics);
   } catch (const base::Json::exception& error) {
-    throw base::ConfigError(
-        fmt::format("the checkpoint of step {}: its state 'numerics' is not "
-                    "readable: {}",
-                    resumed_->step, error.what()));
+    throw RunNumerics::unreadable(resumed_->step, error);
   }
   summary_.total_tokens = position_.tokens_before;
   summary_.steps = summary_.resumed_from = resumed_->step;
   summary_.skipped_steps = parts_.engine->step_state().skipped;
+}
+
+void Run::prepare_engine(int64_t step, const base::Json& numerics) {
+  std::vector<int> blocks;
+  try {
+    blocks = RunNumerics::blocks_after(numerics, config_);
+  } catch (const base::Json::exception& error) {
+    throw RunNumerics::unreadable(step, error);
+  }
+  // All ranks follow the first one.
+  blocks = list_of(parts_.rank.gather(set_of(blocks)).front());
+  if (parts_.continues_after(step, blocks)) return;
+  log(fmt::format("resume    the engine is rebuilt for the checkpoint of step {}", step));
+  checkpoints_.release_engine();
+  parts_.rebuild_after(step, blocks);
+  engine_steps_ = 0;
+  checkpoints_.load_into(*parts_.engine);
+}
+
+void Run::replay(int64_t first, int64_t last, int64_t shift) {
+  for (int64_t begin = first; begin <= last;) {
+    const Leg& leg = parts_.data.leg_at(begin);
+    if (&leg != parts_.leg) {
+      checkpoints_.release_engine();
+      parts_.change_leg(leg);
+      engine_steps_ = 0;
+      checkpoints_.load_into(*parts_.engine);
+    }
+    const int64_t end = std::min(last, leg.last_step);
+    TrainBatches batches(parts_.data.train(leg.seq_len), parts_.plan(), parts_.rank.coord(),
+                         begin - 1, leg.shift + shift);
+    for (int64_t step = begin; step <= end; ++step) {
+      parts_.engine->step(batches, learning_rate(step));
+      ++engine_steps_;
+      if (parts_.rank.is_first() && hooks_.progress) hooks_.progress(step, "replay");
+    }
+    begin = end + 1;
+  }
 }
 
 // Logs what the run is going to do. After resume(), before begin().

@@ -24,10 +24,11 @@ std::string gib(int64_t bytes) {
 struct OtherMemory {
   int64_t libraries = 0;
   int64_t checkpoints = 0;  // on the host, of all ranks there
+  int64_t rebuild = 0;      // beyond `checkpoints`, of all ranks there
   int64_t other_ranks = 0;  // on this host
   int64_t stand_ins = 0;
 
-  int64_t total() const { return libraries + checkpoints + other_ranks + stand_ins; }
+  int64_t total() const { return libraries + checkpoints + rebuild + other_ranks + stand_ins; }
 };
 
 std::string table_of(const spec::MemoryTable& m, int64_t available_bytes,
@@ -36,7 +37,7 @@ std::string table_of(const spec::MemoryTable& m, int64_t available_bytes,
     const char* name;
     int64_t bytes;
   };
-  const std::array<Row, 18> rows = {{{"parameters", m.params},
+  const std::array<Row, 19> rows = {{{"parameters", m.params},
                                      {"gradients", m.grads},
                                      {"optimizer", m.optim},
                                      {"stage inputs", m.stash_inputs},
@@ -52,6 +53,7 @@ std::string table_of(const spec::MemoryTable& m, int64_t available_bytes,
                                      {"batch", m.staging},
                                      {"libraries, not yet loaded", other.libraries},
                                      {"checkpoint buffers", other.checkpoints},
+                                     {"state, while the engine is rebuilt", other.rebuild},
                                      {"other ranks on this host", other.other_ranks},
                                      {"stand-ins for messages", other.stand_ins}}};
   const int64_t needed = m.total() + other.total();
@@ -154,15 +156,34 @@ void check_fits(const FitJob& job, int64_t available_bytes, int64_t external_byt
          advice(job, available_bytes, external_bytes, keys));
 }
 
+void check_fits(const FitJob& job, Platform& platform, int sharers, const FitKeys& keys) {
+  check_fits(job, platform, sharers, keys, {});
+}
+
+void check_host_fits(const HostCopies& copies, int ranks, int64_t host_available_bytes) {
+  const int64_t needed = ranks * copies.largest();
+  if (needed <= host_available_bytes) return;
+  throw base::OutOfMemory(fmt::format(
+      "the host has {} left, and copies of the training state of the {} ranks on it need {}: {} a "
+      "rank for checkpoints, {} a rank while the engine is rebuilt for another phase, row budget "
+      "or "
+      "recipe (nothing was allocated); use more hosts, share the state among more ranks "
+      "(parallelism.zero_stage), or leave out what needs the copy (checkpoint.enable, [[phase]], "
+      "precision.fallback, moe.overflow)",
+      gib(host_available_bytes), ranks, gib(needed), gib(copies.checkpoint_bytes),
+      gib(copies.rebuild_bytes)));
+}
+
 void check_fits(const FitJob& job, Platform& platform, int sharers, const FitKeys& keys,
-                int64_t checkpoint_bytes) {
+                const HostCopies& copies) {
   if (!platform.is_gpu()) {
     const int64_t host = platform.host_available_bytes;
     const int64_t ranks = host_bytes(job, sharers);
-    const OtherMemory other{.checkpoints = checkpoint_bytes * sharers,
+    const OtherMemory other{.checkpoints = copies.checkpoint_bytes * sharers,
+                            .rebuild = (copies.largest() - copies.checkpoint_bytes) * sharers,
                             .other_ranks = ranks - job.memory(job.plan).total()};
-    if (ranks + other.checkpoints + job.stand_in_bytes > host) {
-      refuse(job, host, other, advice(job, host / sharers, checkpoint_bytes, keys, false));
+    if (ranks + copies.largest() * sharers + job.stand_in_bytes > host) {
+      refuse(job, host, other, advice(job, host / sharers, copies.largest(), keys, false));
     }
   }
   const int64_t available = platform.device->available_bytes();

@@ -3,6 +3,7 @@
 // the itemised table and the cheapest changes that would fit.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -68,11 +69,24 @@ FitOption smallest_option(const FitJob&, const FitKeys&);
 void check_fits(const FitJob&, int64_t available_bytes, int64_t external_bytes,
                 const FitKeys& keys = train_fit_keys());
 
+// Copies of a rank's state in host memory. Saves release theirs before the engine is rebuilt.
+struct HostCopies {
+  int64_t checkpoint_bytes = 0;  // for saves
+  int64_t rebuild_bytes = 0;     // while the engine is replaced; 0: it never is
+
+  int64_t largest() const { return std::max(checkpoint_bytes, rebuild_bytes); }
+};
+
 // The same on a platform that has just been made and that `sharers` ranks share in equal parts. On
-// a CPU the sum over all ranks of this host, with `checkpoint_bytes` for each, is compared with
+// a CPU the sum over all ranks of this host, with HostCopies::largest() for each, is compared with
 // Platform::host_available_bytes. A device without a limit accepts any plan.
-void check_fits(const FitJob&, Platform&, int sharers = 1, const FitKeys& keys = train_fit_keys(),
-                int64_t checkpoint_bytes = 0);
+void check_fits(const FitJob&, Platform&, int sharers, const FitKeys& keys,
+                const HostCopies& copies);
+void check_fits(const FitJob&, Platform&, int sharers = 1, const FitKeys& keys = train_fit_keys());
+
+// On a GPU: throws OutOfMemory unless the copies of `ranks` ranks of this host fit the memory that
+// the host has left.
+void check_host_fits(const HostCopies&, int ranks, int64_t host_available_bytes);
 
 // Returns the host memory that saves of a rank take under this configuration, as
 // Checkpointer::memory_bytes(); 0 if it saves nothing.

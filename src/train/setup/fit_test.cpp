@@ -60,10 +60,12 @@ Platform cpu_with(int64_t available) {
   return platform;
 }
 
-std::string host_refusal(const FitJob& job, int64_t available, int sharers, int64_t checkpoints) {
+std::string host_refusal(const FitJob& job, int64_t available, int sharers, int64_t checkpoints,
+                         int64_t rebuild = 0) {
   Platform platform = cpu_with(available);
   try {
-    check_fits(job, platform, sharers, train_fit_keys(), checkpoints);
+    check_fits(job, platform, sharers, train_fit_keys(),
+               {.checkpoint_bytes = checkpoints, .rebuild_bytes = rebuild});
   } catch (const base::OutOfMemory& error) {
     return error.what();
   }
@@ -230,6 +232,29 @@ TEST(Fit, a_rank_without_peers_needs_its_own_memory_and_that_of_stand_ins) {
     for (const FitOption& option : options_within(job, needed / 2, train_fit_keys())) {
       EXPECT_LE(option.plan.predicted.memory[static_cast<size_t>(pp_rank)].total(), needed / 2);
     }
+  }
+}
+
+// Saves release their copy of the state before the engine is rebuilt: the larger one counts.
+TEST(Fit, the_state_must_fit_the_host_while_the_engine_is_rebuilt) {
+  const FitJob alone = job_of(2);
+  EXPECT_EQ(host_refusal(alone, total(alone) + 9, 1, 7, 9), "");
+  const std::string text = host_refusal(alone, total(alone) + 8, 1, 7, 9);
+  EXPECT_NE(text.find("state, while the engine is rebuilt"), std::string::npos) << text;
+  EXPECT_EQ(host_refusal(alone, total(alone) + 7, 1, 7, 5), "");
+  const FitJob spread = job_of(2, 1, {.dp_replicate = 4});
+  EXPECT_EQ(host_refusal(spread, 2 * total(spread) + 18, 2, 7, 9), "");
+  EXPECT_NE(host_refusal(spread, 2 * total(spread) + 17, 2, 7, 9), "");
+  // On a GPU only the copies are on the host.
+  const HostCopies copies{.checkpoint_bytes = 7, .rebuild_bytes = int64_t{3} << 30};
+  EXPECT_NO_THROW(check_host_fits(copies, 2, int64_t{6} << 30));
+  try {
+    check_host_fits(copies, 2, (int64_t{6} << 30) - 1);
+    ADD_FAILURE() << "accepted";
+  } catch (const base::OutOfMemory& error) {
+    EXPECT_NE(std::string(error.what()).find("3.000 GiB a rank while the engine is rebuilt"),
+              std::string::npos)
+        << error.what();
   }
 }
 

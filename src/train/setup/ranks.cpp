@@ -157,6 +157,7 @@ void run_threads(const config::Config& c, const comm::RankInfo& info,
                   .system = with_threads(c.system, info, ranks),
                   .device_sharers = ranks,
                   .process_ranks = ranks,
+                  .host_ranks = ranks,
                   .begins = [&has_begun] { has_begun = true; }};
   start.description = {
       fmt::format("ranks     {} as threads of this process, {}", ranks,
@@ -197,6 +198,7 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
                   .system = system_of_process(c.system, on_gpu, world),
                   .device_sharers = info.local_world,
                   .local_rank = info.local_rank,
+                  .host_ranks = info.local_world,
                   .begins = [&world] { world.keep_flight(true); }};
   if (on_gpu) {
     const auto gpus = std::max<int>(1, static_cast<int>(device::gpu_status().gpus.size()));

@@ -29,6 +29,7 @@ struct RankStart {
   int device_sharers = 1;  // ranks on this rank's device
   int process_ranks = 1;   // ranks in this process
   int local_rank = 0;      // among the ranks of this host
+  int host_ranks = 1;      // ranks on this host
   // Connects the rank, after its device was made; null with one rank. Compares `identity`
   // (run_identity.h) with the first rank's, and throws ConfigError that names the differences.
   std::function<std::unique_ptr<comm::Communicator>(device::Device&, const std::string& identity)>

@@ -80,6 +80,8 @@ TEST(Mixture, layouts_read_the_same_samples_and_give_the_same_bits) {
     for (const base::Json& rank : several.summary["ranks"]) {
       EXPECT_EQ(rank["memory_predicted_bytes"], rank["memory_measured_bytes"]) << layout.front();
       EXPECT_EQ(rank["traffic_predicted_bytes"], rank["traffic_counted_bytes"]) << layout.front();
+      EXPECT_GT(rank["rebuild_predicted_bytes"], 0) << layout.front();
+      EXPECT_EQ(rank["rebuild_predicted_bytes"], rank["rebuild_measured_bytes"]) << layout.front();
     }
   }
 }
@@ -100,8 +102,30 @@ TEST(Mixture, a_run_continues_after_every_step_on_other_ranks) {
                                   "--lr_scheduler.total_steps=12",
                                   layouts[static_cast<size_t>(attempt) % 4]}));
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    // The engine is built for the phase of the first step: only a later phase replaces it.
+    const bool has_border = last > step && (last == 5 || last == 9);
+    EXPECT_EQ(outcome.err.find("the engine is rebuilt") != std::string::npos, has_border)
+        << outcome.err;
   }
   EXPECT_TRUE(s.read(final_weights) == one.weights);
+}
+
+// Checkpoints of several phases are kept: the steps before the newest belong to its own phase, or
+// to two phases, and are replayed with engines of theirs.
+TEST(Mixture, steps_of_any_phase_are_replayed) {
+  const Scratch s;
+  write_mixture(s);
+  (void)mixture_result(s, {});
+  for (const char* step : {"8", "7", "6", "5", "4"}) {
+    const Outcome outcome =
+        trireme(s, mixture_words({"--resume", step, "--resume-verify", "--checkpoint.enable=false",
+                                  "--training.steps=" + std::string(step),
+                                  "--lr_scheduler.total_steps=12", replicate + "2"}));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_NE(outcome.err.find("replayed: same bits as step " + std::string(step)),
+              std::string::npos)
+        << outcome.err;
+  }
 }
 
 TEST(Mixture, a_later_phase_may_be_added_and_an_earlier_one_may_not_be_changed) {

@@ -2,6 +2,7 @@
 // 8-bit numbers of real runs: a planted drift is named and recorded, the fall-back rebuilds the
 // engine, and resumed runs have the weights of uninterrupted ones. tests/drift/run.py measures how
 // early alarms come.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -141,6 +142,64 @@ TEST_F(NumericsRun, checkpoints_of_other_data_ranks_are_equal) {
   ASSERT_EQ(train("two", 20, two).exit_code, 0);
   const Outcome difference = trireme(scratch, {"ckpt", "diff", "one", "two"});
   EXPECT_EQ(difference.exit_code, 0) << difference.out;
+}
+
+// The blocks in 8 bits differ between the checkpoints of a folder: the engine must be that of the
+// one that is loaded, also if it is an older one because the newest is damaged.
+TEST_F(NumericsRun, a_resumed_run_has_the_blocks_of_the_checkpoint_that_is_loaded) {
+  const std::vector<std::string> options = {
+      "--precision.recipe=fp8-delayed", "--precision.fallback=bf16",
+      "--precision.fallback_steps=12", "--checkpoint.interval=2", "--checkpoint.keep_latest_k=0"};
+  scratch.write("run.toml", replaced(scratch.read("run.toml"), "dtype = \"fp8-tensor\"\n", ""));
+  ::setenv("TRIREME_PLANT_DRIFT", "block=3,channel=5,onset=60,end=80,rate=2", 1);
+  const Outcome whole = train("whole", 100, options);
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  ASSERT_FALSE(events("whole", "return").empty()) << whole.err;
+  const int64_t back = events("whole", "return")[0].at("step").get<int64_t>() / 2 * 2;
+  // The copy of the state between two engines has the predicted size.
+  const size_t row = whole.out.find("state during a rebuild, on the host");
+  ASSERT_NE(row, std::string::npos) << whole.out;
+  const std::string line = whole.out.substr(row, whole.out.find('\n', row) - row);
+  EXPECT_TRUE(line.ends_with(" 0")) << line;
+  // The plant itself cannot be continued to the bit before its end.
+  ASSERT_GE(back - 2, 80);
+  struct Case {
+    int64_t older, newer;
+    bool is_damaged;  // the newer one
+  };
+  for (const Case& c : {Case{back - 2, back + 2, false}, Case{back - 2, back + 2, true}}) {
+    const std::string folder = fmt::format("from_{}_{}_{}", c.older, c.newer, c.is_damaged);
+    namespace fs = std::filesystem;
+    fs::create_directories(scratch.at(folder + "/checkpoint"));
+    for (const char* name : {"run.json", "owner.json", "plan.json"}) {
+      fs::copy(scratch.at("whole/" + std::string(name)), scratch.at(folder));
+    }
+    for (const int64_t step : {c.older, c.newer}) {
+      const std::string name = fmt::format("checkpoint/step-{:08}", step);
+      fs::copy(scratch.at("whole/" + name), scratch.at(folder + "/" + name),
+               fs::copy_options::recursive);
+    }
+    if (c.is_damaged) {
+      const std::string data = fmt::format("{}/checkpoint/step-{:08}/data-00000", folder, c.newer);
+      std::string bytes = scratch.read(data);
+      bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
+      scratch.write(data, bytes);
+    }
+    std::vector<std::string> again = options;
+    again.insert(again.end(), {"--resume", "auto", "--checkpoint.interval=0"});
+    const Outcome run = train(folder, 100, again);
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    const int64_t loaded = c.is_damaged ? c.older : c.newer;
+    EXPECT_NE(run.err.find(fmt::format("resume    step {} of", loaded)), std::string::npos)
+        << run.err;
+    // A second engine is built only if the first was for a checkpoint that could not be loaded.
+    EXPECT_EQ(run.err.find("the engine is rebuilt for the checkpoint") != std::string::npos,
+              c.is_damaged)
+        << run.err;
+    const Json found = trireme_json(scratch, {"ckpt", "diff", "whole/checkpoint/step-00000100",
+                                              folder + "/checkpoint/step-00000100"});
+    EXPECT_TRUE(found.at("ok").get<bool>()) << folder << " " << found;
+  }
 }
 
 TEST_F(NumericsRun, ranks_and_stages_agree) {
