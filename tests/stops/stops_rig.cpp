@@ -13,6 +13,7 @@
 #include <iostream>
 #include <map>
 #include <regex>
+#include <sstream>
 #include <thread>
 
 #include "base/sha256.h"
@@ -82,9 +83,13 @@ SlurmCluster& slurm() {
   return cluster;
 }
 
+// Returns what can be read: a process may end while its file in /proc is read, and an iterator
+// would then throw.
 std::string file_text(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
 }
 
 // Returns the number in the last match, or none.
