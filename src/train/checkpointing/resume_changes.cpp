@@ -77,7 +77,7 @@ std::string changes_of_identity(const spec::Plan& was, const spec::Plan& is) {
   }
   // Ranks that exchange tokens of experts multiply those of their workers together.
   if (is.mesh[spec::Axis::ep] * is.mesh[spec::Axis::etp] > 1) {
-    changes.compare("data ranks", int64_t{spec::data_ranks(was.mesh)},
+    changes.compare("data_ranks", int64_t{spec::data_ranks(was.mesh)},
                     int64_t{spec::data_ranks(is.mesh)});
   }
   return changes.text();

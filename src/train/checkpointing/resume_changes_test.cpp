@@ -92,6 +92,13 @@ TEST(ResumeChanges, every_setting_that_decides_bits_is_compared) {
   }
 }
 
+TEST(ResumeChanges, with_experts_on_several_ranks_the_data_ranks_decide_bits) {
+  spec::Layout was{.dp_replicate = 4}, is{.dp_replicate = 2};
+  EXPECT_EQ(identity_changes(was, is), "");
+  was.ep = is.ep = 2;
+  EXPECT_EQ(identity_changes(was, is), "data_ranks was 4, is 2");
+}
+
 TEST(ResumeChanges, keys_that_an_older_build_did_not_have_count_if_they_are_not_at_their_default) {
   const Json defaults = {{"optimizer", {{"lr", 1}, {"momentum", 0.95}}}, {"new", {{"a", 1}}}};
   const Json was = {{"optimizer", {{"lr", 2}}}};

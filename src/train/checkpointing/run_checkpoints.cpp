@@ -8,11 +8,11 @@
 #include "ckpt/disk/posix_disk.h"
 #include "ckpt/generation/folder.h"
 #include "config/files/model_file.h"
-#include "config/files/paths.h"
 #include "config/layout.h"
 #include "obs/clock.h"
 #include "plan/price/run_cost.h"
 #include "train/report/run_text.h"
+#include "train/setup/absolute_paths.h"
 
 namespace trireme::train {
 namespace {
@@ -301,7 +301,7 @@ void RunCheckpoints::check_bits(const Checkpointer::Loaded& loaded) const {
 
 // Paths are those of run.json, so that a run that is resumed from it has no change to list.
 base::Json RunCheckpoints::own_config() const {
-  return config::to_json(config::with_absolute_paths(config_));
+  return config::to_json(with_absolute_paths(config_));
 }
 
 // What a resumed run is compared with.

@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text/json.h"
-#include "config/files/paths.h"
 #include "obs/sinks/tensorboard_sink.h"
+#include "train/setup/absolute_paths.h"
 
 namespace trireme::train {
 
@@ -24,7 +24,7 @@ RunOutput::RunOutput(const config::Config& c, obs::RunMode mode, const spec::Pla
       metrics_(folder_.metrics(), owner.attempt(), obs::wall_seconds, std::move(copy)) {
   obs::keep_numbered(folder_.config());
   // `train run.json` continues or repeats the run from any folder.
-  base::Json configuration = config::to_json(config::with_absolute_paths(c));
+  base::Json configuration = config::to_json(with_absolute_paths(c));
   configuration["program"] = {{"version", program.version}, {"commit", program.commit}};
   obs::write_file(folder_.config(), configuration.dump(2) + "\n");
   obs::write_file(folder_.path() / "plan.json", spec::to_json(plan).dump(2) + "\n");

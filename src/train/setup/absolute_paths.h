@@ -4,11 +4,11 @@
 
 #include "config/config.h"
 
-namespace trireme::config {
+namespace trireme::train {
 
 // Returns the configuration with absolute paths of its inputs (data, tokenizer, weights, schedule
 // file, a machine file that is given as a path) and of the run's and the cache's folder. Names that
 // are searched for, and commands, stay as they are.
-Config with_absolute_paths(Config);
+config::Config with_absolute_paths(config::Config);
 
-}  // namespace trireme::config
+}  // namespace trireme::train
