@@ -38,9 +38,9 @@ GlooEnd end_of_connecting(int peer_port) {
     try {
       (void)make_gloo(zero, {.name = "world", .deadline_s = 100});
       return GlooEnd::connected;
-    } catch (const base::Stopped&) {
+    } catch (const base::Stopped&) {  // the caller compares the ends
       return GlooEnd::stopped;
-    } catch (const base::CommAborted&) {
+    } catch (const base::CommAborted&) {  // the same
       return GlooEnd::aborted;
     }
   });

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "tests/cli/resume_rig.h"
+#include "tests/cli/resume/resume_rig.h"
 
 namespace trireme::tests {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "tests/cli/resume_rig.h"
+#include "tests/cli/resume/resume_rig.h"
 
 namespace trireme::tests {
 namespace {

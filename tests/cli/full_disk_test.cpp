@@ -2,7 +2,7 @@
 // A full disk stops saving, not training, and every failed save is reported.
 #include <gtest/gtest.h>
 
-#include "tests/cli/resume_rig.h"
+#include "tests/cli/resume/resume_rig.h"
 
 namespace trireme::tests {
 namespace {

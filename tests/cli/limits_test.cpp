@@ -8,7 +8,7 @@
 #include <csignal>
 #include <filesystem>
 
-#include "tests/cli/resume_rig.h"
+#include "tests/cli/resume/resume_rig.h"
 
 namespace trireme::tests {
 namespace {

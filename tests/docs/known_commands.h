@@ -175,6 +175,8 @@ inline const std::vector<Known> known_commands = {
      "trireme board runs/kjv runs/bf16 --listen 127.0.0.1:0 --seconds 0.1"},
     {"trireme board runs --listen unix:board.sock --json", How::here,
      "trireme board runs --listen unix:board.sock --json --seconds 0.1"},
+    {"trireme board runs --state running --open-metrics", How::here,
+     "trireme board runs --state running --open-metrics --seconds 0.1"},
     {"trireme board --plan", How::here, "trireme board --plan --seconds 0.1"},
     {"trireme report runs/kjv --out report.html", How::here},
     {"trireme report runs/kjv runs/bf16 --out report.html --json", How::here,

@@ -15,8 +15,8 @@ struct StepSignals {
   float grad_norm = 0;                                 // of the mean loss, before clipping
   float clip_limit = 0;
   float learning_rate = 0;
-  // Of the last update before this step was closed: that of the step before. Unknown, and 0, if
-  // `index` is 0.
+  // The norm of the last update before this step was closed: that of the step before. Unknown, and
+  // 0, if `index` is 0.
   float update_norm = 0;
   float loss_scale = 0;   // of this step; 0: the recipe has none
   float next_loss_scale = 0;  // of the step after it

@@ -154,9 +154,9 @@ std::vector<BadCase> calls_cases() {
        wrong_call,
        {"h1000", "did you mean"}},
       {"bench_unknown_model",
-       "bench train --model llama-15mm",
+       "bench train --model llama-11mm",
        wrong_call,
-       {"llama-15mm", "did you mean 'llama-15m'?"}},
+       {"llama-11mm", "did you mean 'llama-11m'?"}},
   };
 }
 INSTANTIATE_TEST_SUITE_P(Calls, BadInputTest, testing::ValuesIn(calls_cases()),

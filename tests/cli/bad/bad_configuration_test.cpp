@@ -171,7 +171,7 @@ std::vector<BadCase> configuration_cases() {
       {"override_that_is_no_option",
        train_tiny + "--overwrit",
        wrong_call,
-       {"--overwrit", "not an option", "--section.key=value"}},
+       {"--overwrit", "not an option of train", "did you mean --overwrite?"}},
   };
 }
 INSTANTIATE_TEST_SUITE_P(Configuration, BadInputTest, testing::ValuesIn(configuration_cases()),

@@ -81,7 +81,7 @@ std::vector<BadCase> data_cases() {
       {"index_missing",
        train_tiny + "--training.dataset_path=d",
        failed,
-       {"d.idx", "cannot be read"},
+       {"d.bin", "d.idx", "no manifest of data build"},
        [](const Scratch& s) {
          with_megatron(s);
          std::filesystem::remove(s.at("d.idx"));

@@ -383,10 +383,10 @@ std::vector<BadCase> convert_cases() {
          with_megatron(s);
          s.write("d.manifest.json", "[]");
        }},
-      {"missing_folder",
-       "data convert d --output nowhere/t",
+      {"folder_that_is_a_file",
+       "data convert d --output d.bin/t",
        failed,
-       {"nowhere/t", "No such file or directory"},
+       {"d.bin/t", "Not a directory"},
        with_megatron},
       {"full_disk",
        "data convert d --output t",

@@ -198,6 +198,10 @@ TEST(EvalTest, the_loss_of_bytes_is_printed_in_bits_per_byte) {
   EXPECT_EQ(lines.at("loss_sum"), out.at("loss_sum"));
   EXPECT_EQ(lines.at("bytes"), out.at("bytes"));
   // The run's held-out data, as its own validation.
+  const std::vector<std::string> with_validation = {"train", "tiny_run.toml", "--overwrite",
+                                                    "--validation.enable=true",
+                                                    "--validation.split=0.1"};
+  ASSERT_EQ(trireme(model.s, with_validation).exit_code, 0);
   const base::Json held_out = trireme_json(model.s, {"eval", "run"});
   EXPECT_EQ(held_out.at("bytes"), held_out.at("tokens"));
   EXPECT_NEAR(held_out.at("bits_per_byte").get<double>(),

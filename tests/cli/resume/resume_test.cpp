@@ -5,7 +5,7 @@
 
 #include <sstream>
 
-#include "tests/cli/resume_rig.h"
+#include "tests/cli/resume/resume_rig.h"
 
 namespace trireme::tests {
 namespace {

@@ -12,7 +12,7 @@
 #include <set>
 #include <sstream>
 
-#include "tests/cli/resume_rig.h"
+#include "tests/cli/resume/resume_rig.h"
 
 namespace trireme::tests {
 namespace {
