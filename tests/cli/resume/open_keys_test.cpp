@@ -217,7 +217,7 @@ TEST(ResumeOpen, random_pairs_of_layouts_continue_with_the_saved_values) {
   const char* const given = std::getenv("TRIREME_SEED");
   const unsigned seed = given != nullptr ? static_cast<unsigned>(std::atoi(given)) : 11;
   std::mt19937 random(seed);  // NOLINT(cert-msc51-cpp): a fixed seed
-  const int pairs = is_full ? 100 : 4;
+  const int pairs = is_full ? 100 : 3;
   int taken = 0, equal = 0, refused = 0;
   for (int pair = 0; pair < pairs; ++pair) {
     const OpenLayout from = drawn_layout(random, nullptr), to = drawn_layout(random, &from);
