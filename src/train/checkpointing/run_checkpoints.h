@@ -61,11 +61,12 @@ class RunCheckpoints {
   // Throws ConfigError if the run would not continue the saved one, IoError, and Error if replayed
   // steps gave other bits. Nothing on disk has changed then. Collective.
   std::optional<Resumed> resume(const ResumeHooks& hooks);
+  // Around a change of the engine by these hooks: release_engine() before, this after.
   void load_into(engine::Engine&);
   // Prepares the folder for saves, after resume(). Collective.
   void begin(const Checkpointer::Begin&);
 
-  // Around a change of the run's engine, after begin(): the last save becomes durable; later ones
+  // Around a change of the run's engine after begin(): the last save becomes durable; later ones
   // save the state of the new engine. Both are collective.
   void release_engine();
   void use_engine(engine::Engine&);
