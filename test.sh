@@ -27,7 +27,8 @@ echo "== testing release"
 output=build/release/test_output
 rm -rf "$output"
 passed=0
-ctest --preset release -j "$(nproc)" --output-junit "$PWD/$output/ctest.xml" 2>&1 | follow_tests || passed=$?
+# One more than cores: tests of launchers mostly wait.
+ctest --preset release -j "$(($(nproc) + 1))" --output-junit "$PWD/$output/ctest.xml" 2>&1 | follow_tests || passed=$?
 scripts/test_report.sh "$output"
 [ "$passed" -eq 0 ] || exit "$passed"
 
