@@ -2,6 +2,7 @@
 # shellcheck shell=bash disable=SC2034  # the lists are used by the scripts that source this file
 # Sourced by test.sh, quickstart.sh, scripts/try_package.sh and the Containerfile: what Trireme is built from, by Debian
 # package, and how it is built.
+# shellcheck source=scripts/progress.sh
 . "$(dirname "${BASH_SOURCE[0]}")/progress.sh"
 
 build_packages=(cmake g++ ninja-build libopenblas-dev libfmt-dev libspdlog-dev nlohmann-json3-dev

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2034  # used by the scripts that source this file
 # Sourced by scripts/packages.sh: filters that show how far a command is. On a terminal one line is rewritten; elsewhere
 # no filter is silent for more than 20 seconds. What a command itself has to say is passed on.
 quiet_seconds=${TRIREME_QUIET_SECONDS:-18}

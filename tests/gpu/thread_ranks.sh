@@ -4,7 +4,7 @@
 # of one layout must have the same weights. A run that crashes prints rank, step, op and backtrace.
 #   tests/gpu/thread_ranks.sh TRIREME [RUNS] [AT_ONCE] [DEVICE]     200 runs, 4 at once, device cuda
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 
 trireme=${1:?usage: tests/gpu/thread_ranks.sh TRIREME [RUNS] [AT_ONCE] [DEVICE]}
 runs=${2:-200} at_once=${3:-4} device=${4:-cuda}
