@@ -113,6 +113,12 @@ void BlindRun::run_for(double seconds, const std::function<void()>& disturb) {
     }
     running_->wait_for([] { return true; });
   }
+  // A busy machine runs few steps in that time, too few for a record of the ranks.
+  constexpr int64_t min_steps = 80;
+  running_->wait_for([&] {
+    const std::string lines = content_of(scratch_.at("run/metrics.jsonl"));
+    return std::count(lines.begin(), lines.end(), '\n') >= min_steps;
+  });
 }
 
 void BlindRun::stop() {
