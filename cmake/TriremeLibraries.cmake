@@ -8,7 +8,7 @@ function(trireme_compile_options target)
                          -Wno-missing-field-initializers $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>>)
   if(CMAKE_UNITY_BUILD)
     # To the compiler a file that another includes is a header, where a type of an unnamed namespace would be a fault.
-    # Of code in precompiled headers GCC forgets where libstdc++ suppresses a warning: it reports std::string's operator+
+    # GCC forgets where libstdc++ suppresses a warning if a header is precompiled: it reports std::string's operator+
     # again, by other names. Builds that compile file by file keep these warnings.
     target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:
                            -Wno-subobject-linkage -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread>)

@@ -84,7 +84,7 @@ begin_record() {
 }
 
 # record_part NAME COMMAND...: runs a part and keeps its seconds and what googletest counted. The exit status is that of
-# the command. Parts may run at the same time. Of "kernels: x" and "kernels: y" the record has the sums. Before
+# the command. Parts may run at the same time. The record has the sums of "kernels: x" and "kernels: y". Before
 # begin_record it runs the command and keeps nothing.
 record_part() {
   local file begin=$SECONDS rc
