@@ -172,6 +172,8 @@ at_once=$((cores < 4 ? 2 : cores > 24 ? 12 : cores / 2))
 gpu_tests=$build/tests/gpu_tests
 
 # The longest come first. The tests of the driver's memory have the GPU for themselves.
+nccl_tests=$build/tests/nccl_tests nccl_steps='NcclTest.ten_steps*'
+each nccl 240 "$nccl_tests" "$nccl_steps"
 each "thread ranks" 200 "$gpu_tests" 'RanksTest.*'
 job collectives timeout -k 5 180 "$build/comm_test" --gtest_brief=1 --gtest_filter='*cuda*'
 if ((!only_ranks)); then
@@ -183,7 +185,7 @@ fi
 run_jobs "$at_once"
 ((only_ranks)) || job memory timeout -k 5 200 "$gpu_tests" --gtest_brief=1 --gtest_filter='MemoryTest.*'
 run_jobs 1
-each nccl 240 "$build/tests/nccl_tests" '*'
+each nccl 240 "$nccl_tests" "*-$nccl_steps"
 run_jobs $((at_once / 4 > 0 ? at_once / 4 : 1))
 if ((memcheck)); then
   if command -v compute-sanitizer >/dev/null; then

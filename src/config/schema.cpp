@@ -253,8 +253,9 @@ std::vector<Key> keys_of(Config& c) {
            "magnitudes, values flushed to zero and saturated, signal-to-noise ratio of every "
            "matrix; 0: none");
   k.choice("hardware", c.metrics.hardware, {"auto", "on", "off"},
-           "read clocks, power, temperature and activity of the rank's GPU from the driver (NVML) "
-           "once a second; auto: in runs on GPUs");
+           "read clocks, power, temperature, errors and memory of the rank's GPU from the driver "
+           "(NVML) once a second; auto: in runs on GPUs; on: also the activity of its units and "
+           "links, from its profiling unit (Hopper and later)");
   k.boolean("enable_tensorboard", c.metrics.enable_tensorboard, "write TensorBoard events");
   k.text("save_tb_folder", c.metrics.save_tb_folder,
          "folder of TensorBoard events in job.dump_folder");

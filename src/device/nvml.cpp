@@ -189,26 +189,26 @@ int Nvml::devices() const {
   return count != nullptr && count(&found) == success ? static_cast<int>(found) : 0;
 }
 
-std::unique_ptr<Nvml::Gpu> Nvml::at_bus(const std::string& bus_id) const {
+std::unique_ptr<Nvml::Gpu> Nvml::at_bus(const std::string& bus_id, Counters counters) const {
   if (!problem_.empty()) return nullptr;
   auto* by_bus =
       find<Status(const char*, DeviceHandle*)>(library_, "nvmlDeviceGetHandleByPciBusId_v2");
   DeviceHandle device = nullptr;
   if (by_bus == nullptr || by_bus(bus_id.c_str(), &device) != success) return nullptr;
-  return gpu_of(device);
+  return gpu_of(device, counters);
 }
 
-std::unique_ptr<Nvml::Gpu> Nvml::at_index(int index) const {
+std::unique_ptr<Nvml::Gpu> Nvml::at_index(int index, Counters counters) const {
   if (!problem_.empty() || index < 0) return nullptr;
   auto* by_index = find<Status(unsigned, DeviceHandle*)>(library_, "nvmlDeviceGetHandleByIndex_v2");
   DeviceHandle device = nullptr;
   if (by_index == nullptr || by_index(static_cast<unsigned>(index), &device) != success) {
     return nullptr;
   }
-  return gpu_of(device);
+  return gpu_of(device, counters);
 }
 
-std::unique_ptr<Nvml::Gpu> Nvml::gpu_of(void* device) const {
+std::unique_ptr<Nvml::Gpu> Nvml::gpu_of(void* device, Counters counters) const {
   auto handles = std::make_unique<Gpu::Handles>();
   const auto set = [this](auto*& function, const char* name) {
     function =
@@ -222,7 +222,7 @@ std::unique_ptr<Nvml::Gpu> Nvml::gpu_of(void* device) const {
   set(handles->ecc, "nvmlDeviceGetTotalEccErrors");
   set(handles->reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
   set(handles->memory, "nvmlDeviceGetMemoryInfo");
-  handles->open_gpm(library_);
+  if (counters == Counters::status_and_activity) handles->open_gpm(library_);
   return std::make_unique<Gpu>(std::move(handles));
 }
 

@@ -21,7 +21,7 @@ struct GpuCounters {
   double ecc_errors = unknown;        // uncorrected, since the driver was loaded
   double throttle_reasons = unknown;  // NVML's bits, see throttle_reason
   double used_bytes = unknown, total_bytes = unknown;
-  // On Hopper and later, over the time between two calls; shares are from 0 to 1.
+  // Activity: on Hopper and later, over the time between two calls; shares are from 0 to 1.
   double sm_share = unknown, tensor_share = unknown;
   double nvlink_bytes_per_second = unknown, pcie_bytes_per_second = unknown;  // both directions
 };
@@ -47,6 +47,9 @@ class Nvml {
   const std::string& problem() const { return problem_; }
   int devices() const;  // 0 if there are none or the library cannot be used
 
+  // Which counters to read. Those of activity come from the GPU's profiling unit.
+  enum class Counters : uint8_t { status, status_and_activity };
+
   // One GPU. Must be destroyed before the Nvml. Calls are made by one thread at a time.
   class Gpu {
    public:
@@ -61,11 +64,11 @@ class Nvml {
     std::unique_ptr<Handles> handles_;
   };
   // Return null if there is no such GPU. `bus_id`: as CUDA prints it, "0000:65:00.0".
-  std::unique_ptr<Gpu> at_bus(const std::string& bus_id) const;
-  std::unique_ptr<Gpu> at_index(int index) const;
+  std::unique_ptr<Gpu> at_bus(const std::string& bus_id, Counters) const;
+  std::unique_ptr<Gpu> at_index(int index, Counters) const;
 
  private:
-  std::unique_ptr<Gpu> gpu_of(void* device) const;
+  std::unique_ptr<Gpu> gpu_of(void* device, Counters) const;
 
   base::SharedLibrary library_;
   std::string problem_;

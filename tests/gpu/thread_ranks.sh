@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Many short runs of thread ranks with frequent checkpoints, on a GPU by default: every run must end with 0, and all runs
 # of one layout must have the same weights. A run that crashes prints rank, step, op and backtrace.
-#   tests/gpu/thread_ranks.sh TRIREME [RUNS] [AT_ONCE] [DEVICE]     200 runs, 4 at once, device cuda
+#   tests/gpu/thread_ranks.sh TRIREME [RUNS] [AT_ONCE] [DEVICE] [OPTIONS OF TRAIN]   200 runs, 4 at once, device cuda
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 
-trireme=${1:?usage: tests/gpu/thread_ranks.sh TRIREME [RUNS] [AT_ONCE] [DEVICE]}
-runs=${2:-200} at_once=${3:-4} device=${4:-cuda}
+trireme=${1:?usage: tests/gpu/thread_ranks.sh TRIREME [RUNS] [AT_ONCE] [DEVICE] [OPTIONS OF TRAIN]}
+runs=${2:-200} at_once=${3:-4} device=${4:-cuda} options=("${@:5}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -35,7 +35,7 @@ one() {
   done
   "$trireme" train --model "$model" --data "$work/data" --steps 100 --training.seq_len=64 --training.local_batch_size=2 \
     --training.dtype=bf16 --system.device="$device" --checkpoint.interval=10 --job.dump_folder="$folder" "${words[@]}" \
-    >"$folder.log" 2>&1
+    "${options[@]}" >"$folder.log" 2>&1
   local code=$?
   local hash
   hash=$(cat "$folder"/weights/*/*.safetensors 2>/dev/null | sha256sum | cut -c 1-12)

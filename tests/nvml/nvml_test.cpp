@@ -20,6 +20,8 @@ namespace {
 using device::GpuCounters;
 using device::Nvml;
 
+constexpr auto all = Nvml::Counters::status_and_activity;
+
 class NvmlTest : public testing::Test {
  protected:
   // The lines of the stub's file.
@@ -47,7 +49,7 @@ TEST_F(NvmlTest, healthy_gpu_has_all_counters) {
   const Nvml nvml(TRIREME_NVML_STUB_FILE);
   ASSERT_EQ(nvml.problem(), "");
   EXPECT_EQ(nvml.devices(), 8);
-  const auto gpu = nvml.at_index(3);
+  const auto gpu = nvml.at_index(3, all);
   ASSERT_NE(gpu, nullptr);
   EXPECT_TRUE(std::isnan(gpu->read().sm_share));  // nothing to compare with yet
   const GpuCounters found = gpu->read();
@@ -68,24 +70,24 @@ TEST_F(NvmlTest, healthy_gpu_has_all_counters) {
 TEST_F(NvmlTest, throttled_gpu_is_found_by_index_and_by_bus) {
   answers("2 clock 1200\n2 reasons 32\n2 temperature 91\n");
   const Nvml nvml(TRIREME_NVML_STUB_FILE);
-  for (const auto& gpu : {nvml.at_index(2), nvml.at_bus("0000:03:00.0")}) {
+  for (const auto& gpu : {nvml.at_index(2, all), nvml.at_bus("0000:03:00.0", all)}) {
     ASSERT_NE(gpu, nullptr);
     const GpuCounters found = gpu->read();
     EXPECT_EQ(found.clock_hz, 1200e6);
     EXPECT_EQ(found.temperature_celsius, 91);
     EXPECT_NE(static_cast<uint64_t>(found.throttle_reasons) & device::throttle_reason::harmful, 0U);
   }
-  EXPECT_EQ(nvml.at_index(1)->read().clock_hz, 1980e6);
-  EXPECT_EQ(nvml.at_index(8), nullptr);
-  EXPECT_EQ(nvml.at_index(-1), nullptr);
-  EXPECT_EQ(nvml.at_bus("0000:7f:00.0"), nullptr);
-  EXPECT_EQ(nvml.at_bus("no bus"), nullptr);
+  EXPECT_EQ(nvml.at_index(1, all)->read().clock_hz, 1980e6);
+  EXPECT_EQ(nvml.at_index(8, all), nullptr);
+  EXPECT_EQ(nvml.at_index(-1, all), nullptr);
+  EXPECT_EQ(nvml.at_bus("0000:7f:00.0", all), nullptr);
+  EXPECT_EQ(nvml.at_bus("no bus", all), nullptr);
 }
 
 TEST_F(NvmlTest, failed_calls_are_unknown) {
   answers("* clock error\n* power error\n* tensor error\n* nvlink_rx error\n* ecc error\n");
   const Nvml nvml(TRIREME_NVML_STUB_FILE);
-  const auto gpu = nvml.at_index(0);
+  const auto gpu = nvml.at_index(0, all);
   const GpuCounters found = read_twice(*gpu);
   for (const double value : {found.clock_hz, found.power_watts, found.tensor_share,
                              found.nvlink_bytes_per_second, found.ecc_errors}) {
@@ -98,16 +100,24 @@ TEST_F(NvmlTest, failed_calls_are_unknown) {
 TEST_F(NvmlTest, gpu_without_activity_counters_has_the_others) {
   answers("* gpm 0\n");
   const Nvml nvml(TRIREME_NVML_STUB_FILE);
-  const GpuCounters found = read_twice(*nvml.at_index(0));
+  const GpuCounters found = read_twice(*nvml.at_index(0, all));
   EXPECT_TRUE(std::isnan(found.sm_share));
   EXPECT_TRUE(std::isnan(found.pcie_bytes_per_second));
   EXPECT_EQ(found.clock_hz, 1980e6);
 }
 
+TEST_F(NvmlTest, activity_is_read_only_where_it_is_asked_for) {
+  const Nvml nvml(TRIREME_NVML_STUB_FILE);
+  const GpuCounters found = read_twice(*nvml.at_index(0, Nvml::Counters::status));
+  EXPECT_TRUE(std::isnan(found.sm_share));
+  EXPECT_TRUE(std::isnan(found.nvlink_bytes_per_second));
+  EXPECT_EQ(found.power_watts, 650);
+}
+
 TEST_F(NvmlTest, missing_functions_are_unknown) {
   const Nvml nvml(TRIREME_NVML_OLD_STUB_FILE);
   ASSERT_EQ(nvml.problem(), "");
-  const GpuCounters found = read_twice(*nvml.at_index(0));
+  const GpuCounters found = read_twice(*nvml.at_index(0, all));
   EXPECT_EQ(found.clock_hz, 1980e6);
   for (const double value : {found.ecc_errors, found.throttle_reasons, found.sm_share,
                              found.tensor_share, found.pcie_bytes_per_second}) {
@@ -119,8 +129,8 @@ TEST_F(NvmlTest, absent_or_failing_library_has_a_problem_and_no_devices) {
   const Nvml absent("libno-such-nvml.so.1");
   EXPECT_NE(absent.problem().find("libno-such-nvml.so.1"), std::string::npos);
   EXPECT_EQ(absent.devices(), 0);
-  EXPECT_EQ(absent.at_index(0), nullptr);
-  EXPECT_EQ(absent.at_bus("0000:01:00.0"), nullptr);
+  EXPECT_EQ(absent.at_index(0, all), nullptr);
+  EXPECT_EQ(absent.at_bus("0000:01:00.0", all), nullptr);
   answers("* init 9\n");
   const Nvml failing(TRIREME_NVML_STUB_FILE);
   EXPECT_NE(failing.problem().find("error 9"), std::string::npos) << failing.problem();
@@ -140,6 +150,21 @@ TEST_F(NvmlTest, watch_follows_the_counters) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_EQ(watch.latest().clock_hz, 800e6);
+}
+
+TEST_F(NvmlTest, ranks_of_one_gpu_share_its_watch) {
+  const auto watch = [](const std::string& bus_id, int index) {
+    return train::shared_hardware_watch(
+        {.bus_id = bus_id, .index = index, .library = TRIREME_NVML_STUB_FILE});
+  };
+  const auto first = watch("0000:03:00.0", 0), second = watch("0000:03:00.0", 1);
+  EXPECT_EQ(first, second);
+  EXPECT_NE(first, watch("0000:02:00.0", 0));
+  EXPECT_NE(watch("", 0), watch("", 1));
+  answers("2 clock 700\n");
+  const std::weak_ptr<train::HardwareWatch> gone = watch("", 2);
+  EXPECT_TRUE(gone.expired());  // nobody holds it
+  EXPECT_EQ(watch("", 2)->latest().clock_hz, 700e6);
 }
 
 TEST_F(NvmlTest, watch_without_a_device_reports_why) {

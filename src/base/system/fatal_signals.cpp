@@ -325,7 +325,7 @@ void report_fatal_signals(void (*exit)(int code)) {
   exit_process = exit;
   std::array<void*, 4> frames;
   (void)::backtrace(frames.data(), static_cast<int>(frames.size()));  // loads libgcc_s
-  (void)::readlink("/proc/self/exe", program.data(), program.size() - 1);
+  if (::readlink("/proc/self/exe", program.data(), program.size() - 1) < 0) program[0] = '\0';
   Dl_info module{};
   if (::dladdr(reinterpret_cast<const void*>(&report_fatal_signals), &module) != 0) {
     program_base = module.dli_fbase;

@@ -318,6 +318,7 @@ AttentionResults ring_attention(const Batch& b, const Slices& slices, Machine& m
     return rounded;
   };
   AttentionResults results = zero_results(b);
+  stream.synchronize();  // stored_o is read by the host
   for (const Rank& rank : ranks) {
     add_rows(rank.stored_o, rank.rows, results.o);
     add_rows(stored(rank.dq), rank.rows, results.dq);

@@ -114,7 +114,7 @@ class Run {
   RunPosition position_;
   StepClock clock_;
   ControlSignals signals_;
-  std::unique_ptr<HardwareWatch> hardware_;  // null: not watched
+  std::shared_ptr<HardwareWatch> hardware_;  // null: not watched
   RankSampler sampler_;
   double data_seconds_ = 0;           // for which steps waited for batches
   int64_t sent_bytes_ = 0;            // in steps

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // HardwareWatch: a thread that reads the hardware counters of this rank's device about once a
 // second, never within a step. A device or library that does not answer gives unknown counters.
+//
+// Ranks of one process that share a GPU share its watch: NVML belongs to the process, and the
+// driver's profiling unit to the GPU. Four readers at a time were seen to crash the program.
 #pragma once
 
 #include <condition_variable>
@@ -21,6 +24,7 @@ class HardwareWatch {
   struct Options {
     std::string bus_id;
     int index = 0;
+    device::Nvml::Counters counters = device::Nvml::Counters::status;
     std::string library = "libnvidia-ml.so.1";
     double seconds = 1;  // between two reads
   };
@@ -47,8 +51,11 @@ class HardwareWatch {
   std::thread thread_;
 };
 
+// Returns the watch of these options that other ranks of this process have; a new one if none has.
+std::shared_ptr<HardwareWatch> shared_hardware_watch(const HardwareWatch::Options&);
+
 // Returns the watch that metrics.hardware ("auto", "on", "off") asks for; null: none.
-std::unique_ptr<HardwareWatch> make_hardware_watch(const std::string& asked, const Platform&,
+std::shared_ptr<HardwareWatch> make_hardware_watch(const std::string& asked, const Platform&,
                                                    const RankStart&);
 
 }  // namespace trireme::train

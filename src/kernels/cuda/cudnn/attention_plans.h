@@ -70,7 +70,7 @@ class AttentionPlans {
                      const Part& part);
   // Null if cuDNN cannot compute it, or not within this workspace.
   Entry* ranges_backward_entry(const AttentionRangesBackwardArgs& args, const QueryChunk& chunk,
-                               int64_t kv_heads, int64_t available_bytes, int limit);
+                               int64_t kv_heads, int64_t available_bytes);
   void ranges_backward_part(device::CudaStream& stream, const AttentionRangesBackwardArgs& args,
                             Entry& entry, const QueryChunk& chunk, int64_t first_kv_head,
                             bool is_first);
