@@ -84,9 +84,8 @@ class Communicator {
   // ---- collectives. Tensors are contiguous; a group of one copies or does nothing. Each comment
   // ends with the bytes that the call adds to this rank's traffic; N = size(), b = bytes of one
   // part. inout = sum or max over ranks, the same bits on all. Sums are computed in the type of the
-  // tensor, f32, bf16 or f16; maxima are of f32 (in host memory, or if the library has them). 2
-  // (N-1)/N b for the largest head that divides by N, (N-1) b for the rest; (N-1) b for all of it
-  // below small_elements and for a max.
+  // tensor, f32, bf16 or f16; maxima are of f32. 2 (N-1)/N b for the largest head that divides by
+  // N, (N-1) b for the rest; (N-1) b for all of it below small_elements and for a max.
   void all_reduce(Stream&, Tensor inout, Reduce);
   // out = in of rank 0, in of rank 1, ... `in` may be this rank's part of out. (N-1) b.
   void all_gather(Stream&, Tensor out, ConstTensor in);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums in the fixed tree, and maxima. Every rank receives all ranks' contributions to its part of
-// the result into the buffer, a round at a time, and adds them there in the order of
-// spec/parallel/sum_tree.h with the device's accumulate, which rounds every node to the type of the
-// sum. So each element is summed by the same operations on any back end, in any number of rounds
-// and on any rank.
+// Sums in the fixed tree, and maxima in the order of the ranks. Every rank receives all ranks'
+// contributions to its part of the result into the buffer, a round at a time, and adds them there
+// in the order of spec/parallel/sum_tree.h with the device's accumulate, which rounds every node to
+// the type of the sum. So each element is summed by the same operations on any back end, in any
+// number of rounds and on any rank.
 #include <algorithm>
-#include <cmath>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -66,18 +65,6 @@ void run_tree(Stream& stream, std::span<const spec::TreeOp> program,
     const Tensor b = stack.back();
     stack.pop_back();
     ops::accumulate(stream, {.x = b, .d = stack.back()});
-  }
-}
-
-// out[i] = the largest of in[r * count + i], NaN if one is NaN.
-void max_over(const float* in, int64_t ranks, int64_t count, float* out) {
-  for (int64_t i = 0; i < count; ++i) {
-    float best = in[i];
-    for (int64_t r = 1; r < ranks; ++r) {
-      const float value = in[r * count + i];
-      if (value > best || std::isnan(value)) best = value;
-    }
-    out[i] = best;
   }
 }
 
@@ -169,18 +156,18 @@ void Communicator::max_everywhere(Stream& stream, Tensor inout) {
     traffic_.bytes += 2 * (size() - 1) * inout.bytes() / size();
     return;
   }
-  if (stream.host_calls() == Stream::HostCalls::none) {
-    throw base::DeviceError(
-        fmt::format("group '{}': maxima over ranks that share a GPU are not supported", name()));
-  }
   const int64_t round = round_bytes(inout.bytes(), size());
+  const int64_t element_bytes = base::size_of(inout.dtype);
   for (int64_t at = 0; at < inout.bytes(); at += round) {
-    const int64_t bytes = std::min(round, inout.bytes() - at);
+    const int64_t bytes = std::min(round, inout.bytes() - at), count = bytes / element_bytes;
     exchange(stream, bytes_at(buffer_.data, size() * bytes), inout.data + at, 0, bytes, all_ranks_);
-    stream.call_host([in = reinterpret_cast<const float*>(buffer_.data), ranks = size(), bytes,
-                      out = reinterpret_cast<float*>(inout.data + at)] {
-      max_over(in, ranks, bytes / static_cast<int64_t>(sizeof(float)), out);
-    });
+    const auto of_rank = [&](int r) {
+      return Tensor{buffer_.data + r * bytes, {count}, 1, inout.dtype};
+    };
+    for (int r = 1; r < size(); ++r) {
+      ops::accumulate(stream, {.x = of_rank(r), .d = of_rank(0), .is_max = true});
+    }
+    ops::copy(stream, {.x = of_rank(0), .d = flat_range(inout, at / element_bytes, count)});
   }
 }
 

@@ -352,10 +352,12 @@ struct CopyArgs {
                     // low part of x (base/split_float.h)
 };
 
-// d += x. Same shape; f32, bf16 or f16 each.
+// d += x; or d = the larger one, x if it is NaN. Same shape; sums: f32, bf16 or f16 each; maxima:
+// f32.
 struct AccumulateArgs {
   ConstTensor x;
   Tensor d;
+  bool is_max = false;
 };
 
 // d[r, c] = base::rng_normal(key, first + r * global_row_stride + c, std_dev), rounded to the type

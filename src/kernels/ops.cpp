@@ -525,6 +525,10 @@ void accumulate(Stream& stream, const AccumulateArgs& a) {
   is_real("accumulate", "x", a.x);
   is_real("accumulate", "d", a.d);
   has("accumulate", "d", a.d, a.x.shape);
+  if (a.is_max) {
+    has("accumulate", "x", a.x, a.x.shape, DType::f32);
+    has("accumulate", "d", a.d, a.x.shape, DType::f32);
+  }
   send(stream, &Kernels::accumulate, a);
 }
 

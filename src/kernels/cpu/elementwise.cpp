@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops that set, move or add elements: fill, copy, accumulate, init_normal.
+#include <cmath>
 #include <cstring>
 
 #include "base/rng.h"
@@ -50,8 +51,13 @@ void accumulate_all(base::ThreadPool& pool, const AccumulateArgs& args) {
     const float* x = values_of(args.x, s, xs);
     const float* old = values_of(args.d, s, olds);
     float* d = place_for(args.d, s, sums);
+    if (args.is_max) {
+      for (int64_t i = 0; i < s.count; ++i)
+        d[i] = x[i] > old[i] || std::isnan(x[i]) ? x[i] : old[i];
+    } else {
 #pragma omp simd
-    for (int64_t i = 0; i < s.count; ++i) d[i] = old[i] + x[i];
+      for (int64_t i = 0; i < s.count; ++i) d[i] = old[i] + x[i];
+    }
     store(args.d, s, d);
   });
 }

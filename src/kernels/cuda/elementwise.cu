@@ -47,6 +47,7 @@ void fill_with(cudaStream_t stream, const Tensor& d, Bits bits) {
 
 // Elements of equal type are copied as bits: every NaN keeps its bits.
 struct Copy {
+  static constexpr bool reads_d = false;
   template <typename X, typename D>
   __device__ void operator()(const X& x, D& d) const {
     if constexpr (std::is_same_v<X, D>) {
@@ -58,9 +59,17 @@ struct Copy {
 };
 
 struct Accumulate {
+  static constexpr bool reads_d = true;
   template <typename X, typename D>
   __device__ void operator()(const X& x, D& d) const {
     store(&d, load(&d) + load(&x));
+  }
+};
+
+struct Maximum {
+  static constexpr bool reads_d = true;
+  __device__ void operator()(float x, float& d) const {
+    if (x > d || isnan(x)) d = x;
   }
 };
 
@@ -71,37 +80,44 @@ __global__ void combine_kernel(Extent extent, const X* x, int64_t x_stride, D* d
     D* to = d + row * d_stride + col;
     const auto from = Chunk<X, W>::load(x + row * x_stride + col, count);
     Chunk<D, W> chunk;
-    if constexpr (std::is_same_v<Op, Accumulate>) chunk = Chunk<D, W>::load(to, count);
+    if constexpr (Op::reads_d) chunk = Chunk<D, W>::load(to, count);
 #pragma unroll
     for (int i = 0; i < W; ++i) Op{}(from.at[i], chunk.at[i]);
     chunk.store(to, count);
   });
 }
 
-template <typename Op>
-void combine(Stream& stream, const ConstTensor& x, const Tensor& d, const char* name) {
+template <typename Op, typename X, typename D>
+void combine_as(Stream& stream, const ConstTensor& x, const Tensor& d, const char* name) {
   const Extent extent = common_extent(x, d);
   if (extent.rows == 0) return;
+  constexpr int wide = chunk_width<X, D>;
+  const X* from = data<X>(x);
+  D* to = data<D>(d);
+  if (has_aligned_rows(x, extent) && has_aligned_rows(d, extent)) {
+    const auto [grid, block] = launch_shape(extent, wide);
+    combine_kernel<Op, X, D, wide>
+        <<<grid, block, 0, handle_of(stream)>>>(extent, from, x.row_stride, to, d.row_stride);
+  } else {
+    const auto [grid, block] = launch_shape(extent, 1);
+    combine_kernel<Op, X, D, 1>
+        <<<grid, block, 0, handle_of(stream)>>>(extent, from, x.row_stride, to, d.row_stride);
+  }
+  check_launch(name);
+}
+
+template <typename Op>
+void combine(Stream& stream, const ConstTensor& x, const Tensor& d, const char* name) {
   with_real_type(x.dtype, [&](auto* x_type) {
     with_real_type(d.dtype, [&](auto* d_type) {
       using X = std::remove_pointer_t<decltype(x_type)>;
       using D = std::remove_pointer_t<decltype(d_type)>;
-      if constexpr (mixes_16_bits<X, D>) return refuse_mixed_16_bits(name);
-      constexpr int wide = chunk_width<X, D>;
-      const X* from = data<X>(x);
-      D* to = data<D>(d);
-      if (has_aligned_rows(x, extent) && has_aligned_rows(d, extent)) {
-        const auto [grid, block] = launch_shape(extent, wide);
-        combine_kernel<Op, X, D, wide>
-            <<<grid, block, 0, handle_of(stream)>>>(extent, from, x.row_stride, to, d.row_stride);
-      } else {
-        const auto [grid, block] = launch_shape(extent, 1);
-        combine_kernel<Op, X, D, 1>
-            <<<grid, block, 0, handle_of(stream)>>>(extent, from, x.row_stride, to, d.row_stride);
-      }
+      if constexpr (mixes_16_bits<X, D>)
+        return refuse_mixed_16_bits(name);
+      else
+        combine_as<Op, X, D>(stream, x, d, name);
     });
   });
-  check_launch(name);
 }
 
 template <int W>
@@ -191,6 +207,7 @@ void copy(Stream& stream, const CopyArgs& args) {
 }
 
 void accumulate(Stream& stream, const AccumulateArgs& args) {
+  if (args.is_max) return combine_as<Maximum, float, float>(stream, args.x, args.d, "accumulate");
   combine<Accumulate>(stream, args.x, args.d, "accumulate");
 }
 

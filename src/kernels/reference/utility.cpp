@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops that move, set or add elements: fill, copy, accumulate, init_normal.
+#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
@@ -46,7 +47,13 @@ void accumulate_all(const AccumulateArgs& args) {
   Matrix d = read(args.d);
   TRIREME_CHECK(x.values.size() == d.values.size(), "{} added to {}", args.x.shape.to_string(),
                 args.d.shape.to_string());
-  for (size_t i = 0; i < d.values.size(); ++i) d.values[i] += x.values[i];
+  for (size_t i = 0; i < d.values.size(); ++i) {
+    if (!args.is_max) {
+      d.values[i] += x.values[i];
+    } else if (x.values[i] > d.values[i] || std::isnan(x.values[i])) {
+      d.values[i] = x.values[i];
+    }
+  }
   write(args.d, d);
 }
 

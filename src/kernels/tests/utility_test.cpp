@@ -2,7 +2,9 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
@@ -35,6 +37,17 @@ void copy(const Problem& p, Operands& operands, Stream& stream) {
 void accumulate(const Problem& p, Operands& operands, Stream& stream) {
   const Tensor x = operands.input(p.shape, p.x);
   ops::accumulate(stream, {.x = x, .d = operands.updated(p.shape, p.d)});
+}
+
+void maximum(const Problem& p, Operands& operands, Stream& stream) {
+  if (p.x.dtype != DType::f32 || p.d.dtype != DType::f32) return;
+  const int64_t cols = p.shape.row_elements();
+  const Tensor x = operands.input(p.shape, p.x, [cols](int64_t r, int64_t c) {
+    const int64_t i = r * cols + c;
+    if (i % 11 == 3) return std::numeric_limits<double>::quiet_NaN();
+    return i % 5 == 0 ? -std::numeric_limits<double>::infinity() : std::sin(static_cast<double>(i));
+  });
+  ops::accumulate(stream, {.x = x, .d = operands.updated(p.shape, p.d), .is_max = true});
 }
 
 void init_normal(const Problem& p, Operands& operands, Stream& stream) {
@@ -70,13 +83,14 @@ std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&),
 }
 
 TEST(UtilityTest, cpu_has_the_bits_of_the_reference) {
-  for (auto* row : {fill, fill_zero, copy, accumulate, init_normal}) expect_cpu_agrees(cases(row));
+  for (auto* row : {fill, fill_zero, copy, accumulate, maximum, init_normal})
+    expect_cpu_agrees(cases(row));
 }
 
 // Rows with gaps but aligned, with and without a partial last vector; many blocks; more rows than
 // the height of a grid.
 TEST(UtilityTest, cuda_has_the_bits_of_the_reference) {
-  for (auto* row : {fill, fill_zero, copy, accumulate, init_normal}) {
+  for (auto* row : {fill, fill_zero, copy, accumulate, maximum, init_normal}) {
     expect_cuda_agrees(cases(row));
     expect_cuda_agrees(
         cases(row, {Shape{40, 1024}, Shape{3, 3, 1000}, Shape{100003}, Shape{70000, 1}}, 16));
@@ -103,7 +117,7 @@ TEST(UtilityTest, cuda_copies_and_adds_unaligned_elements) {
 }
 
 TEST(UtilityTest, bits_do_not_depend_on_threads) {
-  for (auto* row : {fill, fill_zero, copy, accumulate, init_normal}) {
+  for (auto* row : {fill, fill_zero, copy, accumulate, maximum, init_normal}) {
     expect_bits_do_not_depend_on_threads(cases(row));
   }
 }

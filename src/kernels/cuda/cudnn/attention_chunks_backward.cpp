@@ -85,8 +85,7 @@ bool AttentionPlans::ranges_backward(device::CudaStream& stream,
   for (int64_t g = 0; g < G; g += call.kv_heads) {
     for (const QueryChunk& part : parts) {
       const int64_t kv_heads = std::min(call.kv_heads, G - g);
-      entries.push_back(
-          ranges_backward_entry(args, part, kv_heads, scratch.cudnn_bytes));
+      entries.push_back(ranges_backward_entry(args, part, kv_heads, scratch.cudnn_bytes));
       if (entries.back() == nullptr) return false;
     }
   }
@@ -137,11 +136,7 @@ AttentionPlans::Entry* AttentionPlans::ranges_backward_entry(
   Entry& found = entry(key, 1);
   if (found.plans.empty()) return nullptr;
   const int64_t needed = found.plans.front().workspace_bytes();
-  if (needed <= available_bytes) {
-    std::erase_if(found.plans,
-                  [&](const CudnnPlan& plan) { return plan.workspace_bytes() > available_bytes; });
-    return &found;
-  }
+  if (needed <= available_bytes) return &found;
   if (!std::exchange(found.has_warned, true)) {
     base::log_warning(
         "attention_ranges_backward: cuDNN is not used, which is slower: it needs a workspace of {} "
