@@ -163,7 +163,7 @@ TEST_F(NvmlTest, ranks_of_one_gpu_share_its_watch) {
   EXPECT_NE(watch("", 0), watch("", 1));
   answers("2 clock 700\n");
   const std::weak_ptr<train::HardwareWatch> gone = watch("", 2);
-  EXPECT_TRUE(gone.expired());  // nobody holds it
+  EXPECT_TRUE(gone.expired());  // no rank holds it
   EXPECT_EQ(watch("", 2)->latest().clock_hz, 700e6);
 }
 
