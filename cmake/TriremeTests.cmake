@@ -8,7 +8,7 @@ if(TRIREME_SANITIZE)
 endif()
 # Tests that compute little, or only start programs, are compiled a third faster still.
 set(TRIREME_LIGHT_TEST_OPTIONS -O0)
-set(TRIREME_LIGHT_TESTS analysis board ckpt cli config data device engine obs optim plan train)
+set(TRIREME_LIGHT_TESTS analysis board ckpt cli comm config data device engine obs optim plan spec train)
 
 # trireme_add_tests(PROGRAM NAME [SHARDS N] [LOCK] [COST SECONDS] [WORKING_DIRECTORY DIR]) makes the tests of a program N
 # tests of ctest, NAME.1 to NAME.N (NAME alone for one), each with every N-th test: a process for each single test would
@@ -41,6 +41,12 @@ function(trireme_add_tests program name)
   endforeach()
 endfunction()
 
+# trireme_light_test(TARGET): a test program that computes little itself.
+function(trireme_light_test target)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${TRIREME_LIGHT_TEST_OPTIONS}>)
+  trireme_precompile(${target} light_test)
+endfunction()
+
 function(trireme_add_unit_tests)
   trireme_add_precompiled(test TEST ${TRIREME_TEST_OPTIONS})
   trireme_add_precompiled(light_test TEST ${TRIREME_LIGHT_TEST_OPTIONS})
@@ -51,8 +57,7 @@ function(trireme_add_unit_tests)
       trireme_group_by_directory(${folder}_test ${tests} JOIN_DIRECTORIES)
       trireme_compile_options(${folder}_test)
       if(folder IN_LIST TRIREME_LIGHT_TESTS)
-        target_compile_options(${folder}_test PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${TRIREME_LIGHT_TEST_OPTIONS}>)
-        trireme_precompile(${folder}_test light_test)
+        trireme_light_test(${folder}_test)
       else()
         target_compile_options(${folder}_test PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${TRIREME_TEST_OPTIONS}>)
         trireme_precompile(${folder}_test test)
