@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/failure/flight_recorder.h"
@@ -58,6 +59,11 @@ class Sent {
   virtual void wait(Stream&) = 0;
 };
 
+// How a group, and what is built on it, ends on this rank. finish: all ranks have made the same
+// calls, and what is in flight is completed. abort: what is in flight is ended, because peers may
+// never enter it; what it has written must not be used.
+enum class End : uint8_t { finish, abort };
+
 class Communicator {
  public:
   struct Options {
@@ -73,6 +79,12 @@ class Communicator {
   virtual ~Communicator() = default;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
+
+  // Ends this rank's part of the group; no call follows. Only the first close counts. A destructor
+  // closes with End::abort. Other ranks are not notified: see abort().
+  void close(End end) noexcept {
+    if (!std::exchange(is_closed_, true)) do_close(end);
+  }
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(world_ranks_.size()); }
@@ -203,6 +215,8 @@ class Communicator {
   virtual bool do_repeat(Stream&) { return false; }
   // Returns the texts of all ranks of the group, by rank. The host waits for all ranks.
   virtual std::vector<std::string> do_gather_texts(const std::string& text) = 0;
+  // Back ends whose library has resources of the group; their destructors call close().
+  virtual void do_close(End) noexcept {}
   // As abort(), with a verdict that all ranks have computed.
   virtual void do_abort(const std::string& verdict) noexcept { abort(verdict); }
 
@@ -254,6 +268,7 @@ class Communicator {
   Traffic traffic_;
   device::Wait wait_ = device::Wait::count;
   Call call_;
+  bool is_closed_ = false;
   int64_t next_sequence_ = 0;
   std::vector<int64_t> sent_, received_;  // messages, by rank of the group
 };

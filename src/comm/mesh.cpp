@@ -126,6 +126,10 @@ Communicator& Mesh::along(Axis axis, Channel channel) {
   return along(std::span(&axis, 1), channel);
 }
 
+void Mesh::close(End end) noexcept {
+  for (const auto& [key, group] : groups_) group->close(end);
+}
+
 std::vector<Communicator*> Mesh::groups() {
   std::vector<Communicator*> all;
   for (const auto& [key, group] : groups_) all.push_back(group.get());

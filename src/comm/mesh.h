@@ -43,6 +43,9 @@ class Mesh {
   Communicator& along(std::span<const spec::Axis> axes, Channel channel = Channel::compute);
   Communicator& along(spec::Axis axis, Channel channel = Channel::compute);
 
+  // Ends all groups of this rank (Communicator::close()), but not the world.
+  void close(End) noexcept;
+
   // Returns all groups created so far, without the world.
   std::vector<Communicator*> groups();
 

@@ -248,22 +248,25 @@ std::vector<device::Stream*> Engine::side_streams() {
 
 Engine::~Engine() = default;
 
-Engine::Drain::~Drain() {
+void Engine::close(comm::End end) noexcept {
+  if (std::exchange(is_closed_, true)) return;
   // No work that uses the engine's memory may be in flight. A failed stream throws from
   // synchronize(); here it only has to be empty.
   const auto drain = [](auto* what) {
     try {
       what->synchronize();
     } catch (const std::exception& error) {
-      base::log_warning("destroying an engine after a failure: {}", error.what());
+      base::log_warning("closing an engine after a failure: {}", error.what());
     }
   };
-  engine.pipe_->close();
-  if (engine.context_->side() != nullptr) drain(engine.context_->side());
-  if (engine.experts_->side() != nullptr) drain(engine.experts_->side());
-  drain(&engine.groups_->stream());
-  drain(engine.compute_.get());
-  engine.captured_.clear();  // before the communicators that graphs use
+  pipe_->close(end);
+  if (context_->side() != nullptr) drain(context_->side());
+  if (experts_->side() != nullptr) drain(experts_->side());
+  drain(&groups_->stream());
+  drain(compute_.get());
+  captured_.clear();  // before the communicators that graphs use
+  context_->close(end);
+  groups_->close(end);
 }
 
 void Engine::step(MicrobatchSource& source, double learning_rate) {

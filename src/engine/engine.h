@@ -101,7 +101,11 @@ class Engine {
   // Initial weights are a function of (seed, name, element), the same for every plan.
   Engine(device::Device&, const spec::ModelSpec&, const spec::Plan&, const spec::Backend&,
          const EngineOptions&, comm::Mesh* mesh = nullptr);
-  ~Engine();
+  ~Engine();  // closes with End::abort, unless it is closed
+  // Waits until nothing is in flight, drops captured steps and ends the engine's groups; no step
+  // follows. Only the first close counts. End::finish is collective, after a step; End::abort is
+  // for any time, and notifies the peers along pp.
+  void close(comm::End) noexcept;
 
   // Runs one training step: accumulate() and apply(). Returns when the work is queued. Freezes the
   // device's ledger after the first step. spec::global_microbatch() maps a rank's micro-batch index
@@ -262,6 +266,7 @@ class Engine {
   std::unique_ptr<Executor> executor_;
   bool has_times_ = false;       // watch_actions() is on
   bool grads_are_open_ = false;  // accumulate() was called after the last step was closed
+  bool is_closed_ = false;
   std::unique_ptr<TrainState> train_state_;
   std::unique_ptr<Numerics> numerics_;
   std::unique_ptr<DelayedScales> delayed_;
@@ -286,13 +291,13 @@ class Engine {
   int64_t steps_ = 0;
   CapturedSteps captured_{*compute_, [this] { return traffic(); }};
 
-  // Drains all streams before the memory that their work uses is freed, also if the constructor's
-  // body throws and the engine's destructor does not run. Declared last, so destroyed first.
-  struct Drain {
+  // Closes before memory is freed, also if the constructor's body throws and the engine's
+  // destructor does not run. Declared last, so destroyed first.
+  struct Closer {
     Engine& engine;
-    ~Drain();
+    ~Closer() { engine.close(comm::End::abort); }
   };
-  Drain drain_{*this};
+  Closer closer_{*this};
 };
 
 }  // namespace trireme::engine

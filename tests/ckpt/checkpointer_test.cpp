@@ -91,6 +91,7 @@ RunResult run(ckpt::Disk& disk, const spec::Layout& split, const RunOptions& wan
     EXPECT_EQ(device.host_ledger().live(device::Mem::checkpoint), 0);
     const std::string weights = engine.weights_sha256();
     if (rank.is_first()) result.weights = weights;
+    engine.close(comm::End::finish);
   });
   return result;
 }

@@ -74,6 +74,7 @@ void run_experts(spec::Layout layout, ckpt::Disk& disk, const Body& body) {
     train::Checkpointer checkpointer(engine, model, rank, device, disk, {.folder = experts_root},
                                      {.log = [](const std::string&) {}, .saved = {}});
     body(ExpertsTrainer{engine, checkpointer, source});
+    engine.close(comm::End::finish);
   });
 }
 

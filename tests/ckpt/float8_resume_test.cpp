@@ -80,6 +80,7 @@ void run_coded(spec::Layout layout, ckpt::Disk& disk, const Body& body) {
     train::Checkpointer checkpointer(engine, model, rank, device, disk, {.folder = coded_root},
                                      {.log = [](const std::string&) {}, .saved = {}});
     body(CodedTrainer{engine, checkpointer, source});
+    engine.close(comm::End::finish);
   });
 }
 

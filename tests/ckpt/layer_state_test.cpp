@@ -65,6 +65,7 @@ void run(const spec::Layout& layout, ckpt::Disk& disk, const Body& body) {
     train::Checkpointer checkpointer(engine, model, rank, device, disk, {.folder = state_root},
                                      {.log = [](const std::string&) {}, .saved = {}});
     body(Member{engine, rank, checkpointer, batches});
+    engine.close(comm::End::finish);
   });
 }
 

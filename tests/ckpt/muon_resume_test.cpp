@@ -73,6 +73,7 @@ void run_muon(spec::Layout layout, ckpt::Disk& disk, const Body& body) {
     train::Checkpointer checkpointer(engine, model, rank, device, disk, {.folder = muon_root},
                                      {.log = [](const std::string&) {}, .saved = {}});
     body(Trainer{engine, checkpointer, source});
+    engine.close(comm::End::finish);
   });
 }
 

@@ -217,10 +217,12 @@ TEST(DocsTest, cheap_commands_work) {
   for (const base::Json& ranks : doctor["ranks"]) {
     has_gloo = has_gloo || (ranks["name"] == "gloo" && ranks["available"] == true);
   }
+  std::set<std::string> cheaper;  // lines that were run
   for (const Known& known : known_commands) {
     const bool is_started = known.how == How::started || (known.how == How::ranks && has_gloo);
     if (known.how != How::here && !is_started) continue;
     const std::string line = known.cheaper.empty() ? known.command : known.cheaper;
+    if (!known.cheaper.empty() && !cheaper.insert(line).second) continue;
     std::vector<std::string> words = words_of(line);
     ASSERT_EQ(words[0], "trireme");
     ASSERT_EQ(words[1], words_of(known.command)[1]) << "the cheaper form has another verb";

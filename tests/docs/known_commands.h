@@ -19,7 +19,7 @@ enum class How : uint8_t {
 struct Known {
   std::string command;
   How how;
-  std::string cheaper = {};  // run instead: the same verb with less work
+  std::string cheaper = {};  // run instead: the same verb with less work; the same text: once
 };
 
 inline const std::vector<Known> known_commands = {
@@ -89,8 +89,9 @@ inline const std::vector<Known> known_commands = {
     {"trireme calibrate --device cuda --like h200 --out mine.toml", How::gpu},
 
     {"trireme calibrate --out mine.toml", How::here,
-     "trireme calibrate --out mine.toml --device cpu --quick"},
-    {"trireme calibrate --device cpu --threads 1 --quick --json", How::here},
+     "trireme calibrate --out mine.toml --device cpu --threads 1 --quick --json"},
+    {"trireme calibrate --device cpu --threads 1 --quick --json", How::here,
+     "trireme calibrate --out mine.toml --device cpu --threads 1 --quick --json"},
     {"trireme train configs/kjv.toml", How::here,
      "trireme train configs/kjv.toml --training.steps=2 --lr_scheduler.warmup_steps=1"},
     {"trireme train configs/kjv.toml --training.steps=300 --job.dump_folder=runs/short",

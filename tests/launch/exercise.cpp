@@ -98,6 +98,7 @@ class Exercise {
     moves(*half);
     cross();
     world_.barrier();
+    half->close(comm::End::finish);
     return hash_.hex();
   }
 
@@ -180,7 +181,13 @@ class Exercise {
   void cross() {
     const auto up = world_.split(0, world_.rank(), {.name = "up"});
     const auto down = world_.split(0, world_.rank(), {.name = "down"});
-    for (comm::Communicator* group : {up.get(), down.get()}) {  // connects (comm/nccl.h)
+    cross(*up, *down);
+    up->close(comm::End::finish);
+    down->close(comm::End::finish);
+  }
+
+  void cross(comm::Communicator& up, comm::Communicator& down) {
+    for (comm::Communicator* group : {&up, &down}) {  // connects (comm/nccl.h)
       const Tensor counts = bench_.room(group->size(), DType::i32);
       const Tensor all = fresh(group->size(), DType::f32),
                    none = bench_.room(group->size(), DType::f32);
@@ -190,8 +197,8 @@ class Exercise {
     }
     const int own = world_.rank(), other = own % 2 == 0 ? own + 1 : own - 1;
     if (other >= world_.size()) return;
-    comm::Communicator& sends = own % 2 == 0 ? *up : *down;
-    comm::Communicator& receives = own % 2 == 0 ? *down : *up;
+    comm::Communicator& sends = own % 2 == 0 ? up : down;
+    comm::Communicator& receives = own % 2 == 0 ? down : up;
     device::Stream& sent_on = own % 2 == 0 ? bench_.up() : bench_.down();
     device::Stream& received_on = own % 2 == 0 ? bench_.down() : bench_.up();
     const auto numbers = [](int rank, size_t round) {

@@ -104,6 +104,7 @@ int loop(comm::Communicator& world, device::Device& device, const Options& optio
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   world.barrier();
+  half->close(comm::End::finish);
   return 0;
 }
 
@@ -226,11 +227,15 @@ int run(const std::string& mode, const Options& options) {
     library.fixed_order = false;
     const auto other = group->split(0, group->rank(), library);
     fmt::print("rank {} differs by {:.3g}\n", info.rank, library_error(*group, *other, *device));
+    other->close(comm::End::finish);
   } else {
     fmt::print("rank {} {}\n", info.rank, exercise(*group, *device));
   }
   std::fflush(stdout);
-  if (code == 0) group->barrier();
+  if (code == 0) {
+    group->barrier();
+    group->close(comm::End::finish);
+  }
   return code;
 }
 

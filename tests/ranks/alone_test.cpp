@@ -82,6 +82,7 @@ std::vector<RankSteps> among_threads(const spec::ModelSpec& model, const spec::P
     comm::Mesh mesh(*group, plan.mesh);
     engine::Engine engine(*device, model, plan, spec::Backend{}, {}, &mesh);
     all[static_cast<size_t>(rank)] = steps_of(engine, model);
+    engine.close(comm::End::finish);
   });
   return all;
 }

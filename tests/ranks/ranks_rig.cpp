@@ -198,6 +198,8 @@ void run_rank(const Layout& layout, comm::Communicator& world, device::Device& d
   RankRig rig{device,       model, engine, mesh, source, [&source] { source.next_step(); },
               layout.on_gpu};
   body(rig);
+  engine.close(comm::End::finish);
+  mesh.close(comm::End::finish);
 }
 
 void run_layout(const Layout& layout, const std::function<void(RankRig&)>& body) {
@@ -234,6 +236,7 @@ void train_settled(const spec::ModelDims& dims, const spec::Layout& layout, bool
     ShareOfStep source(plan, mesh.coord(), dims.vocab);
     RankRig rig{*device, model, engine, mesh, source, [&source] { source.next_step(); }, on_gpu};
     train(rig, fmt::format("{} {}, rank {}", dims.name, spec::to_text(layout), rank), 1, nullptr);
+    engine.close(comm::End::finish);
   });
 }
 

@@ -60,7 +60,7 @@ TEST(StoreScale, many_ranks_join_report_and_find_the_one_that_ended) {
   const std::vector<RankReport> reports = comm::read_reports(*others.front(), ranks);
   const comm::Verdict verdict = comm::verdict_of(reports, {.silent_limit_s = 1e9});
   const double found = comm::seconds_since(begin);
-  EXPECT_EQ(verdict.culprits, std::vector<int>{lost});
+  EXPECT_EQ(verdict.ranks, std::vector<int>{lost});
   fmt::print(
       "{} ranks, {} connections: joined in {:.2f} s, one report each in {:.2f} s, the one "
       "that ended found in {:.2f} s\n",

@@ -210,8 +210,14 @@ void add_command(const Args& args, LaunchConfig& launched, LaunchOptions& option
 
 base::Json result_json(const LaunchResult& result, const LaunchOptions& options) {
   base::Json out = {{"ok", result.is_good()}, {"exit_code", result.exit_code()}};
-  if (!result.verdict.empty()) out["error"] = result.verdict;
-  if (!result.verdict.empty()) out["flight_records"] = options.flight_folder;
+  if (result.verdict) {
+    out["error"] = result.verdict->text;
+    out["verdict"] = {{"kind", comm::name_of(result.verdict->kind)},
+                      {"ranks", result.verdict->ranks},
+                      {"node", result.verdict->node},
+                      {"cause", result.verdict->cause}};
+    out["flight_records"] = options.flight_folder;
+  }
   for (const RankProcesses::State& state : result.ranks) {
     base::Json rank = {{"rank", state.rank}};
     if (state.ending) {

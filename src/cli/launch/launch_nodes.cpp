@@ -164,8 +164,10 @@ void tell_other_nodes(const LaunchOptions& options, const std::exception& error)
   try {
     LaunchStore joined = open_launch_store(options, max_telling_s, nullptr);
     joined.store->join(node_name(options.node));
-    (void)joined.store->set_once(comm::verdict_key,
-                                 fmt::format("node {}: {}", options.node, message_of(error)));
+    (void)comm::settle_verdict(
+        *joined.store, {.kind = comm::VerdictKind::unfit,
+                        .cause = message_of(error),
+                        .text = fmt::format("node {}: {}", options.node, message_of(error))});
     (void)agree_on_outcome(
         *joined.store, {.node = options.node, .nodes = options.nodes, .max_wait_s = max_telling_s},
         own);

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/launch/launch_record.h"
 
-#include <unistd.h>
-
-#include <array>
-#include <charconv>
 #include <optional>
 
 #include "base/error.h"
@@ -19,22 +15,6 @@
 namespace trireme::cli {
 namespace {
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "";
-  return name.data();
-}
-
-// Returns the number in "rank 3 ..."; -1: the verdict names no single rank.
-int rank_in(const std::string& verdict) {
-  constexpr std::string_view start = "rank ";
-  if (!verdict.starts_with(start)) return -1;
-  int rank = -1;
-  const char* begin = verdict.data() + start.size();
-  const auto [end, error] = std::from_chars(begin, verdict.data() + verdict.size(), rank);
-  return error == std::errc{} && end != begin ? rank : -1;
-}
-
 obs::Event verdict_event(const FailedJob& job, const obs::OwnerRecord& owner) {
   obs::Event event;
   event.time = job.result.concluded_at;
@@ -42,10 +22,14 @@ obs::Event verdict_event(const FailedJob& job, const obs::OwnerRecord& owner) {
   event.epoch = owner.epoch;
   event.kind = obs::EventKind::verdict;
   event.severity = obs::Severity::error;
-  event.node = host_name();
-  event.rank = rank_in(job.result.verdict);
-  event.text = job.result.verdict;
-  event.data = {{"reason", job.result.verdict},
+  const comm::Verdict& verdict = *job.result.verdict;
+  event.node = verdict.node;
+  event.rank = verdict.ranks.size() == 1 ? verdict.ranks.front() : -1;
+  event.text = verdict.text;
+  event.data = {{"verdict", comm::name_of(verdict.kind)},
+                {"ranks", verdict.ranks},
+                {"cause", verdict.cause},
+                {"reason", verdict.text},
                 {"failed_at", job.result.failed_at},
                 {"ended_at", job.result.ended_at},
                 {"restarts", job.restarts}};
@@ -57,7 +41,7 @@ obs::Event verdict_event(const FailedJob& job, const obs::OwnerRecord& owner) {
 }  // namespace
 
 void record_failure(const config::Config& config, const FailedJob& job) {
-  if (job.result.verdict.empty()) return;
+  if (!job.result.verdict) return;
   const std::filesystem::path folder = config.job.dump_folder;
   try {
     const std::optional<obs::OwnerRecord> owner = obs::read_owner(folder);

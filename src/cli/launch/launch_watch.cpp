@@ -56,8 +56,7 @@ class Watch {
         world_(options.ranks_here * options.nodes),
         output_({.shows_all = options.shows_all, .keeps_out = options.keeps_out}),
         processes_([this](int rank, bool is_error, std::string_view line) {
-          // A rank that fails writes its reason to the store before it prints it.
-          if (is_error && line.find("error") != std::string_view::npos) look_for_verdict();
+          if (is_error) look_for_verdict();
           output_.take(rank, is_error, line);
         }) {}
 
@@ -73,9 +72,9 @@ class Watch {
     }
     processes_.drain();
     // All ranks ended before look() could examine their reports.
-    if (verdict_.empty() && stopped_by_ == 0 && has_bad_ending()) conclude();
-    output_.release(verdict_);
-    if (!verdict_.empty() && std::filesystem::exists(options_.flight_folder)) {
+    if (!verdict_ && stopped_by_ == 0 && has_bad_ending()) conclude();
+    output_.release(verdict_ ? verdict_->text : "");
+    if (verdict_ && std::filesystem::exists(options_.flight_folder)) {
       base::log_info("flight records of the ranks: {}", options_.flight_folder);
     }
     LaunchResult result{.verdict = verdict_,
@@ -119,7 +118,7 @@ class Watch {
   // Forwards a signal to the ranks. A request to stop is forwarded once; only a second Ctrl-C, some
   // time after the first, does more: it kills the ranks.
   void forward(int number) {
-    if (!verdict_.empty()) return;
+    if (verdict_) return;
     if (number == SIGUSR1) {
       processes_.signal(number);
       return;
@@ -142,7 +141,7 @@ class Watch {
   }
 
   void look() {
-    if (!verdict_.empty()) {
+    if (verdict_) {
       const double passed = seconds_since(concluded_at_);
       if (passed >= kill_seconds) {
         processes_.signal(SIGKILL);
@@ -167,16 +166,22 @@ class Watch {
     try {
       inspect();
     } catch (const base::CommAborted& error) {
-      announce(error.what());  // the store of node 0 is gone
+      announce(store_is_gone(error));
     }
   }
 
+  // The store is that of node 0.
+  comm::Verdict store_is_gone(const base::CommAborted& error) const {
+    return {.kind = comm::VerdictKind::died, .cause = error.what(), .text = error.what()};
+  }
+
+  // A rank that fails writes its verdict to the store before it prints anything about it.
   void look_for_verdict() {
-    if (!verdict_.empty() || stopped_by_ != 0) return;
+    constexpr double seconds = 0.02;  // ranks may print much
+    if (verdict_ || stopped_by_ != 0 || seconds_since(asked_) < seconds) return;
+    asked_ = Clock::now();
     try {
-      if (const auto settled = store_->try_get(comm::verdict_key)) {
-        announce(comm::verdict_text(*settled));
-      }
+      if (const auto settled = comm::stored_verdict(*store_)) announce(*settled);
     } catch (const base::CommAborted& ignored) {  // look() handles it
     }
   }
@@ -185,12 +190,12 @@ class Watch {
     const std::array<std::string, 2> keys = {comm::verdict_key, comm::Store::any_gone_key};
     const auto known = store_->read(keys);
     if (known[0]) {
-      announce(comm::verdict_text(known[0]->text));
+      announce(comm::verdict_from(known[0]->text));
       return;
     }
     const bool has_gone = known[1].has_value();
-    if (const std::string lost = has_gone ? lost_node() : ""; !lost.empty()) {
-      announce(comm::verdict_text(store_->set_once(comm::verdict_key, lost)));
+    if (const auto lost = has_gone ? lost_node() : std::nullopt) {
+      announce(comm::settle_verdict(*store_, *lost));
       return;
     }
     // As long as every process runs, only a stall can be found, and the launcher of node 0 alone
@@ -238,21 +243,27 @@ class Watch {
     return std::max({look_seconds, options_.deadline_s / 50, world_ * seconds_a_rank});
   }
 
-  // Returns a verdict about a launcher of another node that ended without reporting why; empty if
+  // Returns a verdict about a launcher of another node that ended without reporting why; none if
   // there is none.
-  std::string lost_node() {
-    if (options_.nodes == 1) return "";
+  std::optional<comm::Verdict> lost_node() {
+    if (options_.nodes == 1) return std::nullopt;
     std::vector<std::string> keys;
     for (int node = 0; node < options_.nodes; ++node) {
       keys.push_back(comm::Store::gone_key(node_name(node)));
     }
     const auto gone = store_->read(keys);
     for (size_t node = 0; node < gone.size(); ++node) {
-      if (gone[node]) {
-        return fmt::format("the launcher of node {} has ended without reporting why", node);
+      if (!gone[node]) continue;
+      comm::Verdict verdict{
+          .kind = comm::VerdictKind::died,
+          .cause = "the launcher of the node has ended without reporting why",
+          .text = fmt::format("the launcher of node {} has ended without reporting why", node)};
+      for (int local = 0; local < options_.ranks_here; ++local) {
+        verdict.ranks.push_back(static_cast<int>(node) * options_.ranks_here + local);
       }
+      return verdict;
     }
-    return "";
+    return std::nullopt;
   }
 
   std::vector<comm::RankReport> all_reports() {
@@ -281,43 +292,40 @@ class Watch {
 
   // Determines which rank failed first, publishes the verdict and announces it.
   void conclude() {
-    std::string text;
+    std::optional<comm::Verdict> verdict;
     for (const int number : processes_.wait(0)) forward(number);  // reads the last lines
     try {
-      const comm::Verdict verdict = comm::verdict_of(
-          all_reports(), {.silent_limit_s = std::min(1.5, options_.deadline_s * 0.75)});
-      text = verdict.text;
+      verdict = comm::verdict_of(all_reports(),
+                                 {.silent_limit_s = std::min(1.5, options_.deadline_s * 0.75)});
       for (const RankProcesses::State& state : processes_.states()) {
-        const bool is_culprit = verdict.culprits == std::vector<int>{state.rank};
-        if (is_culprit && !state.ending && state.stopped_by != 0) {
-          text += fmt::format("; it is stopped by {}", signal_name(state.stopped_by));
+        if (verdict->ranks != std::vector<int>{state.rank}) continue;
+        if (verdict->node.empty()) verdict->node = comm::own_host();
+        if (!state.ending && state.stopped_by != 0) {
+          verdict->text += fmt::format("; it is stopped by {}", signal_name(state.stopped_by));
         }
         // Other hosts do not show the lines of this rank.
-        const std::string error =
-            is_culprit && options_.nodes > 1 ? output_.last_error(state.rank) : "";
-        if (!error.empty()) text += fmt::format("; its error: {}", error);
+        const std::string error = options_.nodes > 1 ? output_.last_error(state.rank) : "";
+        if (!error.empty()) verdict->text += fmt::format("; its error: {}", error);
       }
-      text = comm::verdict_text(store_->set_once(comm::verdict_key, text));
+      verdict = comm::settle_verdict(*store_, *verdict);
     } catch (const base::CommAborted& error) {
-      if (text.empty()) text = error.what();
+      if (!verdict) verdict = store_is_gone(error);
     }
-    announce(text);
+    announce(*verdict);
   }
 
-  void announce(const std::string& verdict) {
+  void announce(const comm::Verdict& verdict) {
     output_.hold();
     verdict_ = verdict;
     concluded_at_ = Clock::now();
     concluded_wall_ = obs::wall_seconds();
     if (failed_wall_ == 0) failed_wall_ = concluded_wall_;
     std::fflush(stdout);
-    base::log(base::LogLevel::error, verdict_);
+    base::log(base::LogLevel::error, verdict_->text);
     for (const RankProcesses::State& state : processes_.states()) {
       // A stopped process reacts to no other signal.
       if (!state.ending && state.stopped_by != 0) processes_.signal(SIGKILL, state.rank);
-      if (verdict_.starts_with(fmt::format("rank {} ", state.rank))) {
-        output_.show_last_lines(state.rank);
-      }
+      if (verdict_->ranks == std::vector<int>{state.rank}) output_.show_last_lines(state.rank);
     }
     std::fflush(stderr);
   }
@@ -330,13 +338,12 @@ class Watch {
       if (options_.nodes > 1) {
         // After a verdict every launcher ends its ranks within about a second.
         constexpr double failed_wait_s = 10;
-        outcome =
-            agree_on_outcome(*store_,
-                             {.node = options_.node,
-                              .nodes = options_.nodes,
-                              .max_wait_s = verdict_.empty() ? options_.deadline_s : failed_wait_s,
-                              .stop = stopped_by_ == 0 ? RankProcesses::stop() : nullptr},
-                             outcome);
+        outcome = agree_on_outcome(*store_,
+                                   {.node = options_.node,
+                                    .nodes = options_.nodes,
+                                    .max_wait_s = verdict_ ? failed_wait_s : options_.deadline_s,
+                                    .stop = stopped_by_ == 0 ? RankProcesses::stop() : nullptr},
+                                   outcome);
         result.job_exit_code = outcome.exit_code;
       }
       store_->leave();
@@ -353,12 +360,12 @@ class Watch {
   std::unique_ptr<comm::Store> store_;
 
   bool is_failing_ = false;  // a rank has died; the reports of the others are being collected
-  Clock::time_point failing_since_, concluded_at_, stopping_since_, listened_;
+  Clock::time_point failing_since_, concluded_at_, stopping_since_, listened_, asked_;
   const double started_wall_ = obs::wall_seconds();
   std::map<int, std::string> causes_;            // recorded_cause(), by rank
   double failed_wall_ = 0, concluded_wall_ = 0;  // in seconds since 1970; 0: not yet
   bool has_asked_ = false;
-  std::string verdict_;
+  std::optional<comm::Verdict> verdict_;
   int stopped_by_ = 0;
   bool is_stop_broken_ = false;
   Clock::time_point stop_broken_since_;
@@ -367,10 +374,9 @@ class Watch {
 }  // namespace
 
 bool LaunchResult::is_good() const {
-  return verdict.empty() &&
-         std::all_of(ranks.begin(), ranks.end(), [](const RankProcesses::State& state) {
-           return state.ending && state.ending->is_good();
-         });
+  return !verdict && std::all_of(ranks.begin(), ranks.end(), [](const RankProcesses::State& state) {
+    return state.ending && state.ending->is_good();
+  });
 }
 
 std::string LaunchOptions::token_of_attempt(const std::string& job_token) const {
@@ -388,7 +394,7 @@ int LaunchResult::exit_code() const {
   if (any(exit_do_not_requeue)) return exit_do_not_requeue;
   // Ranks that the signal killed before their handlers were installed had nothing to save.
   const bool all_stopped =
-      verdict.empty() &&
+      !verdict &&
       std::all_of(ranks.begin(), ranks.end(), [this](const RankProcesses::State& state) {
         if (!state.ending) return false;
         if (state.ending->signal != 0) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/launch/launch_processes.h"
+#include "comm/failure/verdict.h"
 
 namespace trireme::cli {
 
@@ -33,7 +34,7 @@ struct LaunchOptions {
 };
 
 struct LaunchResult {
-  std::string verdict;  // empty: no rank failed
+  std::optional<comm::Verdict> verdict;  // none: no rank failed
   // In seconds since 1970, if a rank failed: when that was found, when the verdict was given, and
   // when all processes had ended.
   double failed_at = 0, concluded_at = 0, ended_at = 0;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
@@ -24,6 +25,13 @@ bool was_stopped(const std::exception& error) {
 bool is_verdict(const std::exception& error) {
   return dynamic_cast<const base::CommAborted*>(&error) != nullptr ||
          dynamic_cast<const base::Fenced*>(&error) != nullptr;
+}
+
+// Returns the first rank that the verdict blames; none if it blames none, or this rank has failed.
+std::optional<int> blamed_rank(const std::exception& error) {
+  const auto* aborted = dynamic_cast<const comm::Aborted*>(&error);
+  if (aborted == nullptr || aborted->verdict.ranks.empty()) return std::nullopt;
+  return aborted->verdict.ranks.front();
 }
 
 // If ranks cannot agree on a reporter, because the store died with rank 0 or was never reached, two
@@ -48,11 +56,12 @@ class RankErrors {
       if (info_.rank == 0) report_error(error, wants_json_);
       return;
     }
-    write_torchrun_error(info_, error.what());
+    write_torchrun_error(info_, error.what(), blamed_rank(error));
     try {
       if (!is_verdict(error)) {
-        const std::string verdict = world.store().try_get(comm::verdict_key).value_or("");
-        if (!verdict.ends_with(error.what())) print_line(error);
+        const auto verdict = comm::stored_verdict(world.store());
+        // Ranks that fail in the same way are reported by the verdict of the first.
+        if (!verdict || verdict->cause != comm::verdict_text(error.what())) print_line(error);
       }
       comm::report_once(world.store(), world.info(), error.what(), reporter(error));
     } catch (const base::CommAborted&) {
@@ -67,7 +76,7 @@ class RankErrors {
       report_error(error, wants_json_ && info_.rank == 0);
       return;
     }
-    write_torchrun_error(info_, error.what());
+    write_torchrun_error(info_, error.what(), blamed_rank(error));
     if (is_verdict(error) || !has_shared_store(info_)) {
       if (info_.rank == 0 || reports_for_host(info_)) {
         report_error(error, wants_json_ && info_.rank == 0);

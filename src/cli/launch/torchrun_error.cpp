@@ -10,7 +10,6 @@
 #include <system_error>
 
 #include "base/text/json.h"
-#include "comm/failure/verdict.h"
 
 namespace trireme::cli {
 namespace {
@@ -51,12 +50,12 @@ std::optional<fs::path> error_file_of(const comm::RankInfo& info, int rank) {
 
 }  // namespace
 
-void write_torchrun_error(const comm::RankInfo& info, const std::string& message) {
+void write_torchrun_error(const comm::RankInfo& info, const std::string& message,
+                          std::optional<int> culprit) {
   if (info.error_file.empty()) return;
   const auto now = std::chrono::duration_cast<std::chrono::seconds>(
                        std::chrono::system_clock::now().time_since_epoch())
                        .count();
-  const std::optional<int> culprit = comm::culprit_in(message);
   const bool blames_another = culprit && *culprit != info.rank;
   write_error_file(info.error_file, message, blames_another ? now : now - settling_seconds);
   if (!blames_another) return;

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 
 #include "base/text/json.h"
@@ -27,11 +28,11 @@ class TorchrunError : public testing::Test {
   fs::path file(int local) const {
     return folder_ / "attempt_0" / std::to_string(local) / "error.json";
   }
-  void fail(int local, const std::string& message) const {
+  void fail(int local, const std::string& message, std::optional<int> culprit = {}) const {
     comm::RankInfo info{
         .rank = 3 + local, .world = 9, .local_rank = local, .local_world = 3, .node = 1};
     info.error_file = file(local).string();
-    write_torchrun_error(info, message);
+    write_torchrun_error(info, message, culprit);
   }
   base::Json read(int local) const {
     std::ifstream in(file(local));
@@ -46,7 +47,7 @@ class TorchrunError : public testing::Test {
 };
 
 TEST_F(TorchrunError, survivors_write_the_file_of_a_rank_that_was_killed) {
-  fail(0, "rank 5 (process 7 on node1) was killed");
+  fail(0, "rank 5 (process 7 on node1) was killed", 5);
   EXPECT_EQ(read(0)["message"], "rank 5 (process 7 on node1) was killed");
   EXPECT_EQ(read(2)["message"], "rank 5 (process 7 on node1) was killed");
   EXPECT_LT(time_of(2), time_of(0));
@@ -60,14 +61,14 @@ TEST_F(TorchrunError, survivors_write_the_file_of_a_rank_that_was_killed) {
 
 TEST_F(TorchrunError, the_rank_that_fails_comes_first_and_keeps_its_own_words) {
   fail(2, "no such file");
-  fail(1, "rank 5 failed: no such file");
+  fail(1, "rank 5 failed: no such file", 5);
   EXPECT_EQ(read(2)["message"], "no such file");
   EXPECT_LT(time_of(2), time_of(1));
 }
 
 TEST_F(TorchrunError, ranks_of_other_hosts_have_no_file_here) {
-  fail(0, "rank 2 failed: x");
-  fail(1, "rank 8 failed: x");
+  fail(0, "rank 2 failed: x", 2);
+  fail(1, "rank 8 failed: x", 8);
   EXPECT_TRUE(fs::exists(file(0)) && fs::exists(file(1)));
   EXPECT_FALSE(fs::exists(file(2)));
 }
@@ -76,7 +77,7 @@ TEST_F(TorchrunError, without_a_place_nothing_is_written) {
   comm::RankInfo info{.rank = 1, .world = 2};
   write_torchrun_error(info, "x");
   info.error_file = (folder_ / "no" / "such" / "error.json").string();
-  write_torchrun_error(info, "rank 0 failed: x");
+  write_torchrun_error(info, "rank 0 failed: x", 0);
   EXPECT_FALSE(fs::exists(folder_ / "no"));
 }
 

@@ -285,6 +285,8 @@ std::vector<std::string> FaultyCommunicator::do_gather_texts(const std::string& 
   return inner_->do_gather_texts(text);
 }
 
+void FaultyCommunicator::do_close(End end) noexcept { inner_->close(end); }
+
 void FaultyCommunicator::do_abort(const std::string& verdict) noexcept {
   inner_->do_abort(verdict);
 }

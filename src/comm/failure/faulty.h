@@ -64,6 +64,7 @@ class FaultyCommunicator final : public Communicator {
   bool do_begin(Stream&) override;
   void do_end(Stream&) override;
   std::vector<std::string> do_gather_texts(const std::string& text) override;
+  void do_close(End) noexcept override;
   void do_abort(const std::string& verdict) noexcept override;
 
   using Bytes = std::vector<std::byte>;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/text/json.h"
 
@@ -67,11 +68,15 @@ Call call_from(const base::Json& json, int world) {
 
 }  // namespace
 
+std::string own_host() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "";
+  return name.data();
+}
+
 RankPosition position_of(const FlightRecorder& recorder) {
   RankPosition position{.rank = recorder.world_rank(), .process = ::getpid()};
-  char host[256] = {};
-  ::gethostname(host, sizeof(host) - 1);
-  position.host = host;
+  position.host = own_host();
   for (const FlightRecorder::Entry& entry : recorder.entries()) {
     const Call call = call_of(entry);
     if (entry.state == FlightRecorder::State::completed) {

@@ -35,6 +35,7 @@ struct RankPosition {
 };
 
 RankPosition position_of(const FlightRecorder& recorder);
+std::string own_host();  // the name of this host, as positions have it
 
 std::string to_text(const RankPosition& position);
 // Returns none if the text is not the position of a rank in a run of `world` ranks.

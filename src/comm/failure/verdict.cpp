@@ -6,9 +6,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <string_view>
-
-#include "comm/store/store_wire.h"
 
 namespace trireme::comm {
 namespace {
@@ -131,10 +128,18 @@ std::string join_clauses(std::initializer_list<std::string> clauses) {
   return text;
 }
 
-Verdict blame_one(const WaitGraph& known, int rank, const std::string& what) {
-  return {{rank},
-          join_clauses({fmt::format("{} {}", named(rank, known.at(rank)), what),
-                        last_known(known.at(rank)), waiters_text(known, rank)})};
+// The host of the rank; empty: unknown.
+std::string node_of(const RankReport& report) {
+  return report.position ? report.position->host : std::string();
+}
+
+Verdict blame_one(const WaitGraph& known, VerdictKind kind, int rank, const std::string& what) {
+  return {.kind = kind,
+          .ranks = {rank},
+          .node = node_of(known.at(rank)),
+          .cause = what,
+          .text = join_clauses({fmt::format("{} {}", named(rank, known.at(rank)), what),
+                                last_known(known.at(rank)), waiters_text(known, rank)})};
 }
 
 // Returns the ranks that `begin` wait for, directly or through others, and that do not wait
@@ -178,9 +183,10 @@ Verdict blame_laggards(const WaitGraph& known, const std::vector<int>& laggards,
     if (call != nullptr && concerns(*call, rank)) absent.push_back(rank);
   }
   if (absent.empty()) absent = laggards;
-  std::string text = fmt::format("{} did not enter {}", ranks_text(absent),
-                                 call != nullptr ? call_text(*call) : "a call that others wait in");
-  if (options.deadline_s > 0) text += fmt::format(" within {:g} s", options.deadline_s);
+  std::string cause = fmt::format(
+      "did not enter {}", call != nullptr ? call_text(*call) : "a call that others wait in");
+  if (options.deadline_s > 0) cause += fmt::format(" within {:g} s", options.deadline_s);
+  const std::string text = fmt::format("{} {}", ranks_text(absent), cause);
   std::string waits;
   if (!waiting.empty()) {
     waits = fmt::format("{} {} waiting", ranks_text(waiting), waiting.size() == 1 ? "is" : "are");
@@ -199,7 +205,11 @@ Verdict blame_laggards(const WaitGraph& known, const std::vector<int>& laggards,
   } else {
     last = fmt::format("rank {} has not communicated yet", absent.front());
   }
-  return {absent, join_clauses({text, waits, last})};
+  return {.kind = VerdictKind::stalled,
+          .ranks = absent,
+          .node = node_of(first),
+          .cause = cause,
+          .text = join_clauses({text, waits, last})};
 }
 
 // All ranks wait for each other: they disagree about the next call. If most are in one call, the
@@ -225,7 +235,11 @@ Verdict blame_cycle(const WaitGraph& known, const std::vector<int>& waiting,
     text += fmt::format("{} rank {} in {}", i == 0 ? "" : ",", waiting[i],
                         call_text(*known.inside(waiting[i])));
   }
-  return {waiting, text};
+  return {.kind = VerdictKind::stalled,
+          .ranks = waiting,
+          .node = node_of(known.at(waiting.front())),
+          .cause = "wait for each other",
+          .text = text};
 }
 
 // Extends `path`, depth first, until it leads back to its first rank.
@@ -275,10 +289,12 @@ Verdict verdict_of(const Reports& reports, const VerdictOptions& options) {
     }
     if (!known.awaited(rank).empty()) waiting.push_back(rank);
   }
-  if (first_ended >= 0) return blame_one(known, first_ended, at(first_ended).ended);
+  if (first_ended >= 0) {
+    return blame_one(known, VerdictKind::died, first_ended, at(first_ended).ended);
+  }
   if (max_silent >= 0) {
     return blame_one(
-        known, max_silent,
+        known, VerdictKind::stalled, max_silent,
         fmt::format("has sent no heartbeat for {:.1f} s: it is stopped, or its host is "
                     "unreachable",
                     at(max_silent).silent_s));
@@ -288,9 +304,12 @@ Verdict verdict_of(const Reports& reports, const VerdictOptions& options) {
     if (!at(rank).position) unknown.push_back(rank);
   }
   if (!unknown.empty()) {
-    return {unknown, fmt::format("{} never reached the store: not started, or started with "
-                                 "another address",
-                                 ranks_text(unknown))};
+    const std::string cause =
+        "never reached the store: not started, or started with another address";
+    return {.kind = VerdictKind::stalled,
+            .ranks = unknown,
+            .cause = cause,
+            .text = fmt::format("{} {}", ranks_text(unknown), cause)};
   }
   std::vector<int> begin = waiting;
   if (options.reporter >= 0 && !known.awaited(options.reporter).empty()) {
@@ -300,19 +319,8 @@ Verdict verdict_of(const Reports& reports, const VerdictOptions& options) {
     return blame_laggards(known, roots, options);
   }
   if (!waiting.empty()) return blame_cycle(known, waiting, options);
-  return {{}, "no rank lags behind: the network may have failed"};
-}
-
-std::optional<int> culprit_in(const std::string& verdict) {
-  // The store is gone, and all reports with it (comm/world/process_world.cpp).
-  if (verdict.ends_with("; rank 0 runs it")) return 0;
-  for (const std::string_view begin : {"rank ", "ranks "}) {
-    if (!verdict.starts_with(begin)) continue;
-    const std::string_view rest = std::string_view(verdict).substr(begin.size());
-    const auto number = integer_from(rest.substr(0, rest.find_first_not_of("0123456789")));
-    if (number && *number >= 0 && *number < 1 << 30) return static_cast<int>(*number);
-  }
-  return std::nullopt;
+  const std::string cause = "no rank lags behind: the network may have failed";
+  return {.kind = VerdictKind::failed, .cause = cause, .text = cause};
 }
 
 }  // namespace trireme::comm

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verdict: the ranks that are to blame if a run of processes has stopped making progress. A pure
-// function of the reports on all ranks: how each ended, how old its last heartbeat is, which call
-// it is in.
+// Verdict: why a run of processes has stopped making progress, and the ranks that are to blame. It
+// is data: programs read kind, ranks, node and cause; the text is made for people. verdict_of() is
+// a pure function of the reports on all ranks: how each ended, how old its last heartbeat is, which
+// call it is in.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "comm/failure/position.h"
 #include "comm/store/store.h"
 
@@ -21,9 +25,31 @@ struct RankReport {
   int64_t departure = 0;  // the order of the ranks that ended
 };
 
+enum class VerdictKind : uint8_t {
+  died,     // a process has ended
+  stalled,  // a rank has stopped, is unreachable, or did not enter a call that others wait in
+  failed,   // a rank has reported an error
+  fenced,   // another run has taken over
+  stopped,  // a rank was requested to stop while others waited for it
+  unfit,    // a rank has refused its configuration: another attempt would end in the same way
+};
+const char* name_of(VerdictKind);
+
 struct Verdict {
-  std::vector<int> culprits;  // world ranks; empty: all wait and none lags behind
-  std::string text;           // one line
+  VerdictKind kind = VerdictKind::failed;
+  std::vector<int> ranks;  // world ranks that are to blame; empty: none in particular
+  std::string node;        // the host of the first of them; empty: unknown
+  std::string cause;       // without rank and node: "was killed by signal 9 (SIGKILL)"
+  std::string text;        // one line
+
+  bool operator==(const Verdict&) const = default;
+};
+
+// The exception of a run that has a verdict.
+class Aborted : public base::CommAborted {
+ public:
+  explicit Aborted(Verdict of) : CommAborted(of.text), verdict(std::move(of)) {}
+  Verdict verdict;
 };
 
 struct VerdictOptions {
@@ -40,13 +66,19 @@ Verdict verdict_of(const std::vector<RankReport>& reports, const VerdictOptions&
 // heartbeats later is certain.
 std::string cycle_of(const std::vector<RankReport>& reports, int rank);
 
-// Returns the first rank that the text of a verdict blames; none if it blames no rank.
-std::optional<int> culprit_in(const std::string& verdict);
-
 // ---- verdicts and positions in the store
 inline const std::string verdict_key = "verdict";
-// Returns a stored verdict as it is shown: without control characters, and never empty.
-std::string verdict_text(const std::string& stored);
+// The form in the store: JSON.
+std::string stored_form(const Verdict&);
+// Reads it. Anything else was written by a stranger and becomes the text of a failure without
+// ranks.
+Verdict verdict_from(const std::string& stored);
+// Makes this the run's verdict, unless there is one. Returns the one that stands.
+Verdict settle_verdict(Store&, const Verdict&);
+// Returns the run's verdict; none if there is none yet.
+std::optional<Verdict> stored_verdict(Store&);
+// Returns a text as it is shown: without control characters, and never empty.
+std::string verdict_text(const std::string& text);
 std::string position_key(int rank);
 // Reads the reports of all ranks from the store. The cost for the store grows with the number of
 // ranks, so only one process of the run should call it at a time.

@@ -138,7 +138,7 @@ GlooCommunicator::~GlooCommunicator() = default;
 void GlooCommunicator::abort(const std::string& reason) noexcept { world_.abort(reason); }
 
 void GlooCommunicator::guarded(const std::function<void()>& work) {
-  if (const std::string why = world_.verdict(); !why.empty()) throw base::CommAborted(why);
+  world_.throw_if_aborted();
   const auto begin = Clock::now();
   try {
     work();

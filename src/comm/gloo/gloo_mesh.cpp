@@ -50,7 +50,7 @@ class PairCloser {
   void watch() {
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, std::chrono::milliseconds(50), [this] { return is_ending_; })) {
-      if (!world_.is_stop_requested() && world_.verdict().empty()) continue;
+      if (!world_.is_stop_requested() && !world_.is_aborted()) continue;
       for (int peer = 0; peer < pairs_.size; ++peer) {
         if (peer != pairs_.rank) pairs_.getPair(peer)->close();
       }

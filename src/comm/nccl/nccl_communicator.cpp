@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <exception>
 #include <optional>
 #include <utility>
 
@@ -69,11 +68,12 @@ NcclCommunicator::NcclCommunicator(ProcessWorld& world, std::shared_ptr<NcclWatc
   TRIREME_CHECK((size() == 1) == (handle_ == nullptr), "group '{}' of {}", name(), size());
 }
 
-NcclCommunicator::~NcclCommunicator() {
+NcclCommunicator::~NcclCommunicator() { close(End::abort); }
+
+void NcclCommunicator::do_close(End end) noexcept {
   if (handle_ == nullptr) return;
   watch_->remove(*handle_);
-  // After a failure of this rank its peers will not enter the calls in progress.
-  if (std::uncaught_exceptions() > 0) {
+  if (end == End::abort) {
     handle_->abort();
   } else {
     handle_->finish();

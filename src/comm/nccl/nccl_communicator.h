@@ -45,6 +45,7 @@ class NcclCommunicator final : public Communicator {
   void do_end(Stream&) override;
   bool do_repeat(Stream&) override;
   std::vector<std::string> do_gather_texts(const std::string& text) override;
+  void do_close(End) noexcept override;
 
   // Throws ConfigError unless the stream is a GPU's.
   device::CudaStream& checked(Stream&) const;

@@ -35,8 +35,8 @@ NcclHandle::~NcclHandle() = default;
 
 void NcclHandle::throw_if_aborted() const {
   if (!is_aborted_) return;
-  const std::string why = world_.verdict();
-  throw base::CommAborted(why.empty() ? fmt::format("group '{}' has ended", name_) : why);
+  world_.throw_if_aborted();
+  throw base::CommAborted(fmt::format("group '{}' has ended", name_));
 }
 
 std::string NcclHandle::text_of(const char* what, ncclResult_t result) const {
@@ -46,7 +46,7 @@ std::string NcclHandle::text_of(const char* what, ncclResult_t result) const {
 }
 
 void NcclHandle::run(const char* what, const Issue& issue, Waits waits) {
-  if (const std::string why = world_.verdict(); !why.empty()) throw base::CommAborted(why);
+  world_.throw_if_aborted();
   const auto begin = Clock::now();
   ncclResult_t result = ncclSuccess;
   std::string problem;

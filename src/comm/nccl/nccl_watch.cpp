@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <system_error>
 #include <utility>
 
 #include "base/check.h"
@@ -16,19 +18,49 @@ namespace {
 
 constexpr auto busy_pause = std::chrono::milliseconds(5);
 constexpr auto idle_pause = std::chrono::milliseconds(100);
+// All groups together may take this long to abort.
+constexpr double abort_seconds = 2;
 
 // The GPU writes the number, one tick after the other.
 int64_t ticks_of(const NcclWatch::Flight& flight) {
   return *static_cast<const volatile int64_t*>(flight.ticks);
 }
 
+// Aborts all at the same time: one after the other, the first would wait for kernels that only the
+// abort of another group ends (NVIDIA/nccl issue 1013). Returns how many have not ended in time.
+size_t abort_together(const std::vector<std::shared_ptr<NcclHandle>>& handles) {
+  struct Progress {
+    std::mutex mutex;
+    std::condition_variable changed;
+    size_t left;
+  };
+  const auto progress = std::make_shared<Progress>();
+  progress->left = handles.size();
+  for (const auto& handle : handles) {
+    const auto abort = [handle, progress] {
+      handle->abort();
+      const std::scoped_lock lock(progress->mutex);
+      --progress->left;
+      progress->changed.notify_all();
+    };
+    try {
+      std::thread(abort).detach();
+    } catch (const std::system_error& error) {
+      base::log_warning("NCCL's groups are aborted one after the other: {}", error.what());
+      abort();
+    }
+  }
+  std::unique_lock lock(progress->mutex);
+  progress->changed.wait_for(lock, std::chrono::duration<double>(abort_seconds),
+                             [&] { return progress->left == 0; });
+  return progress->left;
+}
+
 }  // namespace
 
 NcclWatch::NcclWatch(ProcessWorld& world, device::CudaDevice& device)
     : world_(world), device_(device) {
-  device_.set_check([&world] {
-    if (const std::string why = world.verdict(); !why.empty()) throw base::CommAborted(why);
-  });
+  device_.set_check([&world] { world.throw_if_aborted(); });
   thread_ = base::start_thread("that watches NCCL", [this] { serve(); });
   // It only notifies the thread: aborting communicators takes time, and other waiters must be
   // woken.
@@ -109,7 +141,7 @@ void NcclWatch::serve() {
   try {
     device_.use_on_this_thread();
   } catch (const std::exception& error) {
-    world_.abort(fmt::format("rank {}: {}", world_.info().rank, error.what()));
+    world_.abort(world_.own_verdict(VerdictKind::failed, error.what()));
     is_over = true;
   }
   while (!is_over) {
@@ -131,11 +163,11 @@ void NcclWatch::serve() {
     } catch (const base::CommAborted&) {  // the run is aborted already
       is_over = true;
     } catch (const std::exception& error) {
-      world_.abort(fmt::format("rank {}: {}", world_.info().rank, error.what()));
+      world_.abort(world_.own_verdict(VerdictKind::failed, error.what()));
       is_over = true;
     }
   }
-  if (!world_.verdict().empty()) abort_all();
+  if (world_.is_aborted()) abort_all();
 }
 
 void NcclWatch::look() {
@@ -182,8 +214,15 @@ void NcclWatch::abort_all() noexcept {
     is_aborted_ = true;
     handles = handles_;
   }
-  // The parents first: a split in progress belongs to them.
-  for (const auto& handle : handles) handle->abort();
+  if (const size_t left = abort_together(handles); left > 0) {
+    base::log(
+        base::LogLevel::error,
+        fmt::format("rank {}: NCCL has not ended {} of {} groups after {} s; the process ends "
+                    "itself",
+                    world_.info().rank, left, handles.size(), abort_seconds));
+    world_.count_ended_by_budget();
+    std::_Exit(1);
+  }
   for (const Watched& one : watched_) world_.recorder().failed(one.flight.record_id);
 }
 

@@ -24,8 +24,11 @@ const std::string reported_key = "report/done";  // the text that was reported
 // Set by a rank when it knows that the failure has been reported.
 std::string informed_key(int rank) { return fmt::format("report/informed/{}", rank); }
 
-std::string early_verdict(int rank, const std::string& text) {
-  return fmt::format("rank {} failed: {}", rank, text);
+Verdict early_verdict(int rank, const std::string& text) {
+  return {.kind = VerdictKind::failed,
+          .ranks = {rank},
+          .cause = text,
+          .text = fmt::format("rank {} failed: {}", rank, text)};
 }
 
 // Waits until every other rank knows that the failure has been reported, or has left the run: the
@@ -60,7 +63,7 @@ void lead_before_joining(const RankInfo& info, const std::string& text,
       open_store(address, {.deadline_s = timeouts.joining_s, .token = found.info.token});
   store->set(reporter_key, "0");
   store->set(reported_key, text);
-  store->set(verdict_key, early_verdict(0, text));
+  store->set(verdict_key, stored_form(early_verdict(0, text)));
   wait_until_informed(*store, info, timeouts.joining_s);
 }
 
@@ -78,7 +81,7 @@ void follow_before_joining(const RankInfo& info, const std::string& text,
   }
   std::string reported;
   try {
-    store->set_once(verdict_key, early_verdict(info.rank, text));
+    (void)settle_verdict(*store, early_verdict(info.rank, text));
     reported = report_once(*store, info, text, reporter, timeouts);
   } catch (const base::Error&) {  // the store is gone: unknown
   }

@@ -34,7 +34,7 @@ class CycleFinder {
     const std::string found = world_.wait_cycle();
     if (!found.empty() && found == seen_) {
       world_.abort(found);
-      throw base::CommAborted(world_.verdict());
+      world_.throw_if_aborted();
     }
     seen_ = found;
     looked_ = Clock::now();
@@ -83,7 +83,7 @@ std::vector<std::string> gather_texts(ProcessWorld& world, const ProcessGroup& g
   auto pause = std::chrono::microseconds(200);
   while (!missing.empty()) {
     if (point.ends_on_stop) world.throw_if_ended();
-    if (const std::string why = world.verdict(); !why.empty()) throw base::CommAborted(why);
+    world.throw_if_aborted();
     if (seconds_since(begin) >= point.deadline_s) {
       world.fail(ProcessWorld::Failure::deadline, "waiting for the store", point.deadline_s);
     }

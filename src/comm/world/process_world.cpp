@@ -73,12 +73,12 @@ ProcessWorld::~ProcessWorld() {
   }
   changed_.notify_all();
   heartbeat_thread_.join();
-  if (!verdict().empty()) write_flight();
+  if (is_aborted()) write_flight();
   try {
     publish(*heartbeat_store_, true);
     heartbeat_store_->leave();
     // Other ranks may still read the store; they leave soon, or the launcher ends them.
-    if (server_ != nullptr && verdict().empty()) {
+    if (server_ != nullptr && !is_aborted()) {
       const auto begin = Clock::now();
       while (seconds_since(begin) < 10) {
         const std::vector<RankReport> reports = read_reports(*store_, info_.world);
@@ -102,22 +102,21 @@ void ProcessWorld::publish(Store& store, bool has_left) const {
 
 void ProcessWorld::send_heartbeats() {
   while (true) {
-    std::string found;
+    std::optional<Verdict> found;
     try {
       publish(*heartbeat_store_, false);
       const std::array<std::string, 2> keys = {verdict_key, Store::any_gone_key};
       const auto known = heartbeat_store_->read(keys);
       if (known[0]) {
-        found = verdict_text(known[0]->text);
+        found = verdict_from(known[0]->text);
       } else if (known[1] && known[1]->age_s > options_.gone_s && !info_.is_watched) {
         found = agree_on_verdict(Failure::connection, "", options_.deadline_s);
       }
     } catch (const base::Error& error) {
-      found = error.what();
-      if (server_ == nullptr && !info_.is_watched) found += "; rank 0 runs it";
+      found = store_is_gone(error);
     }
-    if (!found.empty()) {
-      abort_here(found);
+    if (found) {
+      abort_here(*found);
       write_flight();
       return;
     }
@@ -128,30 +127,66 @@ void ProcessWorld::send_heartbeats() {
   }
 }
 
-std::string ProcessWorld::verdict() const {
+std::optional<Verdict> ProcessWorld::verdict() const {
   const std::scoped_lock lock(mutex_);
   return verdict_;
 }
 
-void ProcessWorld::abort_here(const std::string& verdict) noexcept {
+bool ProcessWorld::is_aborted() const {
+  const std::scoped_lock lock(mutex_);
+  return verdict_.has_value();
+}
+
+void ProcessWorld::throw_if_aborted() const {
+  if (auto why = verdict()) throw Aborted(std::move(*why));
+}
+
+Verdict ProcessWorld::own_verdict(VerdictKind kind, const std::string& cause,
+                                  const std::string& text) const {
+  return {.kind = kind,
+          .ranks = {info_.rank},
+          .node = own_host(),
+          .cause = cause,
+          .text = text.empty() ? fmt::format("rank {} failed: {}", info_.rank, cause) : text};
+}
+
+// All reports are gone with the store.
+Verdict ProcessWorld::store_is_gone(const base::Error& error) const {
+  Verdict verdict{.kind = VerdictKind::died, .cause = error.what(), .text = error.what()};
+  if (server_ == nullptr && !info_.is_watched) {
+    verdict.ranks = {0};
+    verdict.text += "; rank 0 runs it";
+  }
+  return verdict;
+}
+
+void ProcessWorld::abort_here(const Verdict& verdict) noexcept {
   {
     const std::scoped_lock lock(mutex_);
-    if (!verdict_.empty()) return;
-    verdict_ = verdict_text(verdict);
+    if (verdict_) return;
+    verdict_ = verdict;
+    verdict_->text = verdict_text(verdict.text);
   }
   const std::scoped_lock lock(wake_mutex_);
   for (const auto& [id, wake] : wakes_) wake();
 }
 
-void ProcessWorld::abort(const std::string& reason) noexcept {
-  std::string stands = reason;
+void ProcessWorld::abort(const Verdict& verdict) noexcept {
+  Verdict stands = verdict;
   try {
-    if (verdict_store_ != nullptr) {
-      stands = verdict_text(verdict_store_->set_once(verdict_key, reason));
-    }
+    if (verdict_store_ != nullptr) stands = settle_verdict(*verdict_store_, verdict);
   } catch (const std::exception& ignored) {  // other ranks notice that the store is gone
   }
   abort_here(stands);
+}
+
+void ProcessWorld::count_ended_by_budget() noexcept {
+  try {
+    if (verdict_store_ != nullptr) (void)verdict_store_->another()->add(ended_by_budget_key, 1);
+  } catch (const std::exception& error) {
+    base::log_warning("rank {}: the end of this process is not counted: {}", info_.rank,
+                      error.what());
+  }
 }
 
 void ProcessWorld::keep_flight(bool keeps) {
@@ -163,7 +198,7 @@ void ProcessWorld::write_flight() noexcept {
   {
     const std::scoped_lock lock(mutex_);
     if (has_written_flight_ || info_.flight_folder.empty() || !keeps_flight_) return;
-    if (verdict_.starts_with(no_flight_mark)) return;
+    if (verdict_ && verdict_->kind == VerdictKind::fenced) return;
     has_written_flight_ = true;
   }
   try {
@@ -179,10 +214,11 @@ void ProcessWorld::write_flight() noexcept {
 void ProcessWorld::throw_if_ended() {
   // First: a stop that all ranks receive is not the failure of the first that ends.
   if (is_stop_requested()) {
-    abort(fmt::format("rank {} was requested to stop while it waited for other ranks", info_.rank));
+    const std::string cause = "was requested to stop while it waited for other ranks";
+    abort(own_verdict(VerdictKind::stopped, cause, fmt::format("rank {} {}", info_.rank, cause)));
     throw base::Stopped("stopped while waiting for other ranks");
   }
-  if (const std::string why = verdict(); !why.empty()) throw base::CommAborted(why);
+  throw_if_aborted();
 }
 
 void ProcessWorld::wait_for(std::span<const std::string> keys, double deadline_s,
@@ -192,7 +228,7 @@ void ProcessWorld::wait_for(std::span<const std::string> keys, double deadline_s
   double next_report = report_seconds;
   while (true) {
     if (ends_on_stop) throw_if_ended();
-    if (const std::string why = verdict(); !why.empty()) throw base::CommAborted(why);
+    throw_if_aborted();
     const double waited = seconds_since(begin);
     if (waited >= deadline_s) fail(Failure::deadline, "waiting for the store", deadline_s);
     if (store_->wait(keys, std::min(deadline_s - waited, 0.1))) return;
@@ -227,21 +263,18 @@ void ProcessWorld::log_waiting(double waited_s, double deadline_s) {
 }
 
 void ProcessWorld::fail(Failure failure, const std::string& detail, double deadline_s) {
-  std::string stands = verdict();
-  if (stands.empty()) {
+  if (!is_aborted()) {
     try {
-      stands = agree_on_verdict(failure, detail, deadline_s);
-    } catch (const base::Error& error) {  // the store is gone
-      stands = error.what();
-      if (server_ == nullptr && !info_.is_watched) stands += "; rank 0 runs it";
+      abort_here(agree_on_verdict(failure, detail, deadline_s));
+    } catch (const base::Error& error) {
+      abort_here(store_is_gone(error));
     }
-    abort_here(stands);
   }
-  throw base::CommAborted(verdict());
+  throw Aborted(*verdict());
 }
 
-std::string ProcessWorld::agree_on_verdict(Failure failure, const std::string& detail,
-                                           double deadline_s) {
+Verdict ProcessWorld::agree_on_verdict(Failure failure, const std::string& detail,
+                                       double deadline_s) {
   Store& store = *verdict_store_;
   publish(store, false);
   // One rank reads the reports of all others, the first that found the failure: if every rank did,
@@ -250,8 +283,7 @@ std::string ProcessWorld::agree_on_verdict(Failure failure, const std::string& d
   constexpr double judge_seconds = 5;
   const double turn = static_cast<double>(store.add(judges_key, 1) - 1);
   const double wait_s = std::min(turn * judge_seconds, max_agreement_seconds);
-  if (wait_s > 0 && store.wait({&verdict_key, 1}, wait_s))
-    return verdict_text(*store.try_get(verdict_key));
+  if (wait_s > 0 && store.wait({&verdict_key, 1}, wait_s)) return stored_verdict(store).value();
   VerdictOptions options{.silent_limit_s = silent_limit(deadline_s), .reporter = info_.rank};
   if (failure == Failure::deadline) options.deadline_s = deadline_s;
   // A connection breaks at once when a peer dies, and also when a peer closes it after a failure,
@@ -267,15 +299,15 @@ std::string ProcessWorld::agree_on_verdict(Failure failure, const std::string& d
           return !report.ended.empty() || (report.position && !report.position->has_left &&
                                            report.silent_s > options.silent_limit_s);
         });
-    if (const auto stands = store.try_get(verdict_key)) return verdict_text(*stands);
+    if (const auto stands = stored_verdict(store)) return *stands;
     if (seconds_since(begin) >= max_wait_s || (is_clear && !info_.is_watched)) {
       Verdict verdict = verdict_of(reports, options);
-      if (verdict.culprits.empty() && !detail.empty()) verdict.text += " (" + detail + ")";
-      return verdict_text(store.set_once(verdict_key, verdict.text));
+      if (verdict.ranks.empty() && !detail.empty()) verdict.text += " (" + detail + ")";
+      return settle_verdict(store, verdict);
     }
     // Reading the reports of many ranks takes time: leave the store four times as much for others.
     const double pause_s = std::max(0.02, 4 * seconds_since(looked));
-    if (store.wait({&verdict_key, 1}, pause_s)) return verdict_text(*store.try_get(verdict_key));
+    if (store.wait({&verdict_key, 1}, pause_s)) return stored_verdict(store).value();
   }
 }
 
@@ -288,7 +320,7 @@ ProcessWorld::Wake::Wake(ProcessWorld& world, std::function<void()> wake) : worl
   {
     const std::scoped_lock lock(world_.wake_mutex_);
     id_ = world_.next_wake_++;
-    is_late = !world_.verdict().empty();
+    is_late = world_.is_aborted();
     if (!is_late) world_.wakes_[id_] = wake;
   }
   if (is_late) wake();

@@ -9,11 +9,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <thread>
 
 #include "comm/failure/flight_recorder.h"
+#include "comm/failure/verdict.h"
 #include "comm/store/store.h"
 #include "comm/store/store_server.h"
 #include "comm/world/rank_env.h"
@@ -47,34 +48,45 @@ class ProcessWorld {
   // The store for rendezvous with other ranks. REQUIRES: more than one rank.
   Store& store() { return *store_; }
 
-  // Returns why the run was aborted; empty if it was not.
-  std::string verdict() const;
-  // Aborts the run on every rank. Any thread, any time. Only the first reason is kept.
-  void abort(const std::string& reason) noexcept;
+  // Returns why the run was aborted; none if it was not.
+  std::optional<Verdict> verdict() const;
+  bool is_aborted() const;
+  void throw_if_aborted() const;  // throws Aborted
+  // Aborts the run on every rank. Any thread, any time. Only the first verdict is kept.
+  void abort(const Verdict&) noexcept;
+  void abort(const std::string& reason) noexcept {
+    abort(Verdict{.cause = reason, .text = reason});
+  }
+  // Returns a verdict about this rank; `text`: empty for "rank N failed: " and the cause.
+  Verdict own_verdict(VerdictKind, const std::string& cause, const std::string& text = "") const;
 
   // Whether info.stop is set.
   bool is_stop_requested() const { return info_.stop != nullptr && info_.stop->load(); }
   // For waits of the start, before there is anything to save. Throws Stopped if info.stop is set,
-  // after it has aborted the run, and CommAborted if the run is aborted.
+  // after it has aborted the run, and Aborted if the run is aborted.
   void throw_if_ended();
 
-  // Waits until all keys are in the store. Throws CommAborted when the run is aborted, and by
+  // Waits until all keys are in the store. Throws Aborted when the run is aborted, and by
   // fail() when the deadline passes or a rank ends; with `ends_on_stop` as throw_if_ended().
   void wait_for(std::span<const std::string> keys, double deadline_s, bool ends_on_stop = true);
 
   enum class Failure : uint8_t { deadline, connection };
   // Called when a back end's call has failed: agrees with the other ranks on a verdict, aborts the
-  // run and throws CommAborted with it. `deadline_s` is the deadline that passed, `detail` the
+  // run and throws Aborted with it. `deadline_s` is the deadline that passed, `detail` the
   // library's message.
   [[noreturn]] void fail(Failure failure, const std::string& detail, double deadline_s);
 
   // Returns cycle_of() (comm/failure/verdict.h) of this rank from the current reports in the store.
   std::string wait_cycle();
 
-  // Whether an abnormal end leaves a flight record; it does by default. Any thread.
+  // Adds 1 to the store's count of processes that had to end themselves, because their groups did
+  // not end. Any thread.
+  void count_ended_by_budget() noexcept;
+  static constexpr const char* ended_by_budget_key = "ended_by_budget";
+
+  // Whether an abnormal end leaves a flight record; it does by default, unless the run is fenced.
+  // Any thread.
   void keep_flight(bool keeps);
-  // If a verdict begins with this, no rank writes a flight record.
-  static constexpr std::string_view no_flight_mark = "fenced: ";
 
   // Calls `wake` once when the run is aborted, on any thread, at once if it already is.
   class Wake {
@@ -94,10 +106,11 @@ class ProcessWorld {
   void send_heartbeats();
   void log_waiting(double waited_s, double deadline_s);
   void publish(Store& store, bool has_left) const;
-  void abort_here(const std::string& verdict) noexcept;
+  void abort_here(const Verdict&) noexcept;
+  Verdict store_is_gone(const base::Error&) const;
   void write_flight() noexcept;
   // Returns the verdict that the ranks agree on, given the information of this rank.
-  std::string agree_on_verdict(Failure failure, const std::string& detail, double deadline_s);
+  Verdict agree_on_verdict(Failure failure, const std::string& detail, double deadline_s);
 
   const RankInfo info_;
   const Options options_;
@@ -110,7 +123,7 @@ class ProcessWorld {
 
   mutable std::mutex mutex_;  // guards verdict_, is_stopping_, has_written_flight_, keeps_flight_
   std::condition_variable changed_;
-  std::string verdict_;
+  std::optional<Verdict> verdict_;
   bool is_stopping_ = false;
   bool has_written_flight_ = false;
   bool keeps_flight_ = true;

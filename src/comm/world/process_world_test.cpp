@@ -73,11 +73,11 @@ TEST_F(ProcessWorldTest, abort_of_one_wakes_all_and_the_first_reason_is_kept) {
     wakes.push_back(std::make_unique<ProcessWorld::Wake>(world(rank), [&] { ++woken; }));
   }
   world(1).abort("the disk is full");
-  EXPECT_EQ(world(1).verdict(), "the disk is full");
+  EXPECT_EQ(world(1).verdict()->text, "the disk is full");
   for (int i = 0; i < 100 && woken < 3; ++i) pause(0.02);
   EXPECT_EQ(woken, 3);
   world(2).abort("too late");
-  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(world(rank).verdict(), "the disk is full");
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(world(rank).verdict()->text, "the disk is full");
   {
     const ProcessWorld::Wake late(world(0), [&] { ++woken; });
   }
@@ -116,7 +116,7 @@ TEST_F(ProcessWorldTest, rank_that_left_is_named_and_a_clean_end_leaves_no_recor
 TEST_F(ProcessWorldTest, one_rank_needs_no_store) {
   ProcessWorld alone(RankInfo{});
   alone.abort("for a test");
-  EXPECT_EQ(alone.verdict(), "for a test");
+  EXPECT_EQ(alone.verdict()->text, "for a test");
 }
 
 // A back end may wait for a dead rank until its deadline; the heartbeat finds it earlier.
@@ -128,11 +128,13 @@ TEST(ProcessWorld, a_rank_that_ended_is_found_even_if_no_call_fails) {
   ProcessWorld world(info, {.deadline_s = 30, .heartbeat_s = 0.01, .gone_s = 0.05});
   world.keep_flight(false);
   { TcpStore(parse_store_address(info.store), {.token = "job"}).join("1"); }
-  for (int i = 0; i < 1000 && world.verdict().empty(); ++i) {
+  for (int i = 0; i < 1000 && !world.is_aborted(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  EXPECT_TRUE(world.verdict().starts_with("rank 1 exited without reporting an error"))
-      << world.verdict();
+  ASSERT_TRUE(world.is_aborted());
+  EXPECT_EQ(world.verdict()->kind, VerdictKind::died);
+  EXPECT_EQ(world.verdict()->ranks, std::vector<int>{1});
+  EXPECT_EQ(world.verdict()->cause, "exited without reporting an error");
 }
 
 }  // namespace

@@ -34,6 +34,12 @@ class ContextGroup {
   // Memory for parts of sums that other ranks send. Not owned.
   void set_buffer(device::Tensor);
 
+  // Ends the groups of this object. REQUIRES: nothing is in flight.
+  void close(comm::End end) noexcept {
+    if (ulysses_) ulysses_->close(end);
+    if (groups_) groups_->close(end);
+  }
+
   // Adds the bytes sent since the last call to this kind.
   void count(int64_t spec::TrafficTable::*kind);
   const spec::TrafficTable& traffic() const { return traffic_; }

@@ -183,6 +183,13 @@ void DataGroups::gather_for_host(View view, device::Tensor out, device::ConstTen
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
 }
 
+void DataGroups::close(comm::End end) noexcept {
+  for (const Groups& groups : views_) {
+    if (groups.data) groups.data->close(end);
+  }
+  if (closing_) closing_->close(end);
+}
+
 void DataGroups::set_received(device::Tensor buffer) {
   received_ = buffer;
   for (const Groups& groups : views_) {

@@ -78,6 +78,9 @@ class DataGroups {
   void set_received(device::Tensor);
   device::Tensor received() const { return received_; }
 
+  // Ends the groups of this object. REQUIRES: nothing is in flight.
+  void close(comm::End) noexcept;
+
   // Bytes sent by this rank so far.
   const spec::TrafficTable& traffic() const { return traffic_; }
 

@@ -57,8 +57,6 @@ struct TableRank {
     table.emplace(model, plan, groups, pipe, std::span(buckets),
                   SharedTable::Memory{params, grads, comm});
   }
-  ~TableRank() { pipe.close(); }
-
   int head() const { return static_cast<int>(buckets.size()) - 1; }
   static device::Tensor embedding(std::span<const device::Tensor> all) {
     return all[static_cast<size_t>(spec::EmbeddingParam::tokens)];
@@ -98,6 +96,7 @@ void run_two(int logical_dp, const std::function<void(TableRank&)>& body) {
     comm::Mesh mesh(*communicator, plan.mesh);
     TableRank r(model, plan, &mesh);
     body(r);
+    r.pipe.close(comm::End::finish);
   });
 }
 

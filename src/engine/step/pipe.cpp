@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -44,10 +45,11 @@ Pipe::Pipe(const spec::ModelSpec& model, const spec::Plan& plan, comm::Mesh* mes
   connect(model, plan, *mesh, device);
 }
 
-Pipe::~Pipe() { close(); }
+Pipe::~Pipe() { close(comm::End::abort); }
 
-void Pipe::close() noexcept {
-  if (std::uncaught_exceptions() > 0) {
+void Pipe::close(comm::End end) noexcept {
+  if (std::exchange(is_closed_, true)) return;
+  if (end == comm::End::abort) {
     for (Channel& channel : channels_) channel.group->abort("the engine of this rank has failed");
   }
   // A failed stream throws from synchronize(); here it only has to be empty.
@@ -56,6 +58,7 @@ void Pipe::close() noexcept {
   } catch (const std::exception& error) {
     base::log_warning("closing pipeline channels after a failure: {}", error.what());
   }
+  for (Channel& channel : channels_) channel.group->close(end);
 }
 
 void Pipe::connect(const spec::ModelSpec& model, const spec::Plan& plan, comm::Mesh& mesh,

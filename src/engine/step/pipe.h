@@ -23,7 +23,7 @@ class Pipe {
   // `mesh` null: one rank. Collective over the world. REQUIRES: the mesh is the plan's.
   Pipe(const spec::ModelSpec&, const spec::Plan&, comm::Mesh*, device::Device&,
        device::Stream& compute);
-  ~Pipe();
+  ~Pipe();  // closes with End::abort, unless it is closed
 
   int rank() const { return rank_; }  // along pp
   bool has_peers() const { return group_ != nullptr; }
@@ -64,9 +64,9 @@ class Pipe {
   const spec::TrafficTable& traffic() const { return traffic_; }
   // Waits for all messages in flight; throws if one has failed.
   void synchronize();
-  // The same without throwing, before memory is freed. If an exception is unwinding this rank, the
-  // channels are aborted first, because peers may never enter the matching calls.
-  void close() noexcept;
+  // Ends the channels, before memory is freed: no message is in flight then. Only the first close
+  // counts. End::abort notifies the peers, who may be waiting for messages of this rank.
+  void close(comm::End) noexcept;
 
  private:
   struct Channel {
@@ -88,6 +88,7 @@ class Pipe {
   std::vector<Channel> channels_;        // from or to this rank
   device::Tensor host_buffer_;           // for share()
   bool counts_as_other_ = false;
+  bool is_closed_ = false;
   spec::TrafficTable traffic_;
 };
 

@@ -79,6 +79,7 @@ std::string problem_of(const spec::Layout& split, const Place& place,
                     1e-3);
         check_samples(engine.report(), plan, step);
       }
+      engine.close(comm::End::finish);
     });
   } catch (const base::Error& error) {
     return error.what();

@@ -196,6 +196,7 @@ namespace {
 // Replaces the engine by one of job_of(parts), without a state.
 template <typename Check>
 void rebuild_empty(Incarnation& parts, Check check) {
+  parts.engine->close(comm::End::finish);
   parts.engine.reset();
   parts.platform.device->ledger().unfreeze();
   parts.job = job_of(parts);

@@ -38,6 +38,12 @@ struct Incarnation {
   Incarnation(const config::Config&, obs::RunMode asked, const TrainHooks&, const RankStart&);
 
   const spec::Plan& plan() const { return job->plan; }
+  // Ends the engine and the connection to the other ranks after the last step; destructors abort.
+  // Collective.
+  void close() noexcept {
+    engine->close(comm::End::finish);
+    rank.close(comm::End::finish);
+  }
   // May tokens exceed the experts' row budget, so that steps are repeated with a larger one?
   bool may_overflow() const;
   // May the engine be replaced during the attempt: by phases, row budgets or fall-back to bf16?

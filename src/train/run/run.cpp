@@ -42,6 +42,7 @@ int64_t sent_in_steps(const spec::TrafficTable& traffic) { return traffic.total(
 TrainSummary Run::go() {
   try {
     run_attempt();
+    parts_.close();
   } catch (const std::exception& error) {
     parts_.run_log.fails(error.what());
     throw;

@@ -31,7 +31,7 @@ bool wait_for_masks(comm::ProcessWorld& world, const std::vector<std::string>& k
   for (int slice = 0; slice < max_slices; ++slice) {
     if (world.info().stop != nullptr && world.info().stop->load()) return false;
     if (world.store().wait(keys, slice_seconds)) return true;
-    if (!world.verdict().empty() || world.store().try_get(comm::Store::any_gone_key)) return false;
+    if (world.is_aborted() || world.store().try_get(comm::Store::any_gone_key)) return false;
   }
   return false;
 }

@@ -26,6 +26,12 @@ class Rank {
   // which must outlive it.
   Rank(std::unique_ptr<comm::Communicator> world, const spec::Sizes& sizes, device::Device& device);
 
+  // Ends the groups and the world of this rank. Engines on its mesh are closed before.
+  void close(comm::End end) noexcept {
+    if (mesh_) mesh_->close(end);
+    if (world_) world_->close(end);
+  }
+
   // Returns the device memory of one of `ranks` ranks for gather(). It is allocated before a plan
   // is compared with the device's available memory, and is not part of the plan's prediction.
   static int64_t memory_bytes(int ranks) { return ranks == 1 ? 0 : (ranks + 1) * slot_bytes; }

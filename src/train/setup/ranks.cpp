@@ -96,9 +96,6 @@ void compare_identities(comm::ProcessWorld& world, const std::string& identity, 
                   world.info().rank, world.info().rank, difference));
 }
 
-// The prefix of the verdict of a fenced run.
-constexpr std::string_view fenced_mark = comm::ProcessWorld::no_flight_mark;
-
 // ---- the device and threads of each rank
 
 // Assigns GPUs from system.gpu on, round robin.
@@ -182,6 +179,17 @@ void run_threads(const config::Config& c, const comm::RankInfo& info,
   }
 }
 
+// The verdict of a run of which this rank has failed.
+comm::Verdict verdict_about(const comm::ProcessWorld& world, const std::exception& error) {
+  if (dynamic_cast<const base::Fenced*>(&error) != nullptr) {
+    return world.own_verdict(comm::VerdictKind::fenced, error.what(),
+                             fmt::format("fenced: {}", error.what()));
+  }
+  const bool is_unfit = dynamic_cast<const base::ConfigError*>(&error) != nullptr;
+  return world.own_verdict(is_unfit ? comm::VerdictKind::unfit : comm::VerdictKind::failed,
+                           error.what());
+}
+
 void run_process(RankBackend backend, const config::Config& c, comm::RankInfo info,
                  const std::function<void(const RankStart&)>& body) {
   const bool on_gpu = backend == RankBackend::nccl;
@@ -219,20 +227,16 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
     body(start);
   } catch (const base::CommAborted& error) {
     // All ranks are notified already. A fenced run is fenced on every rank.
-    const std::string_view why = error.what();
-    if (why.starts_with(fenced_mark)) {
-      const base::Fenced fenced(std::string(why.substr(fenced_mark.size())));
+    const std::optional<comm::Verdict> verdict = world.verdict();
+    if (verdict && verdict->kind == comm::VerdictKind::fenced) {
+      const base::Fenced fenced(verdict->cause);
       failed(fenced);
       throw base::Fenced(fenced);
     }
     failed(error);
     throw;
-  } catch (const base::Fenced& error) {
-    world.abort(std::string(fenced_mark) + error.what());
-    failed(error);
-    throw;
   } catch (const std::exception& error) {
-    world.abort(fmt::format("rank {} failed: {}", info.rank, error.what()));
+    world.abort(verdict_about(world, error));
     failed(error);
     throw;
   }

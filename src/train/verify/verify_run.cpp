@@ -218,6 +218,7 @@ LayoutResult run_layout(const VerifyRun& run, const RankRecord& reference, const
       return hooks.learning_rate ? hooks.learning_rate(rank, of) : of;
     };
     const RankRecord record = train_rank(run, {*device, engine, source, step, rate}, rank == 0);
+    engine.close(comm::End::finish);
 
     RankResult& out = result.ranks[static_cast<size_t>(rank)];
     out.table = {.rank = rank,
