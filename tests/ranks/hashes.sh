@@ -47,7 +47,7 @@ ways=(
   "tp and sp|tp=2 shard=2 --parallelism.sequence_parallel"
   "pipeline 1f1b|pp=2 shard=2"
   "pipeline interleaved|pp=2 shard=1 --parallelism.pipeline_parallel_schedule=interleaved"
-  "pipeline zb-v|pp=2 shard=1 --parallelism.pipeline_parallel_schedule=zb-v"
+  "pipeline zb-v|pp=2 shard=1 --parallelism.pipeline_parallel_schedule=zb-v --parallelism.logical_dp=1"
   "context|cp=2 shard=2"
   "experts|model=kjv-moe ep=2 shard=2"
   "fp8 delayed|shard=2 --precision.recipe=fp8-delayed"
@@ -99,7 +99,7 @@ table() {
     code=0
     if ((stop)); then
       train "$trireme" "$folder" --training.steps="$stop" --lr_scheduler.total_steps=12 || code=$?
-      ((code)) || train "$trireme" "$folder" --lr_scheduler.total_steps=12 --resume || code=$?
+      ((code)) || train "$trireme" "$folder" --lr_scheduler.total_steps=12 --resume auto || code=$?
     else
       train "$trireme" "$folder" || code=$?
     fi
