@@ -8,7 +8,7 @@ if(TRIREME_SANITIZE)
 endif()
 # Tests that compute little, or only start programs, are compiled a third faster still.
 set(TRIREME_LIGHT_TEST_OPTIONS -O0)
-set(TRIREME_LIGHT_TESTS analysis board ckpt cli comm config data device engine obs optim plan spec train)
+set(TRIREME_LIGHT_TESTS analysis board ckpt cli config data device engine obs optim plan spec train)
 
 # trireme_add_tests(PROGRAM NAME [SHARDS N] [LOCK] [COST SECONDS] [WORKING_DIRECTORY DIR]) makes the tests of a program N
 # tests of ctest, NAME.1 to NAME.N (NAME alone for one), each with every N-th test: a process for each single test would
@@ -66,24 +66,4 @@ function(trireme_add_unit_tests)
       trireme_add_tests(${folder}_test ${folder} SHARDS 2)
     endif()
   endforeach()
-  trireme_add_sanitized_shards()
-endfunction()
-
-# The arithmetic of shards is where a wrong index would corrupt a checkpoint: it is always tested under the sanitizers,
-# too. Builds with TRIREME_SANITIZE test everything so.
-function(trireme_add_sanitized_shards)
-  if(TRIREME_SANITIZE)
-    return()
-  endif()
-  set(parallel ${PROJECT_SOURCE_DIR}/src/spec/parallel)
-  add_executable(sanitized_shards_test ${parallel}/axes.cpp ${parallel}/reshard.cpp ${parallel}/shard.cpp
-                 ${parallel}/shard_test.cpp ${parallel}/sum_tree.cpp ${parallel}/sum_tree_test.cpp)
-  trireme_compile_options(sanitized_shards_test)
-  set(sanitize -fsanitize=address,undefined)
-  target_compile_options(sanitized_shards_test PRIVATE -O1 -g1 ${sanitize} -fno-omit-frame-pointer -fno-sanitize-recover=all
-                         $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
-  target_link_options(sanitized_shards_test PRIVATE ${sanitize})
-  target_include_directories(sanitized_shards_test PRIVATE ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(sanitized_shards_test PRIVATE trireme_base GTest::gtest_main)
-  trireme_add_tests(sanitized_shards_test sanitized_shards SHARDS 2)
 endfunction()

@@ -16,7 +16,7 @@ trap 'rm -rf "$work"' EXIT
 # A text without a period, so that samples differ.
 awk 'BEGIN {n = 7; for (i = 0; i < 6000; ++i) {n = (n * 1103 + 12345) % 65521; printf "word %d of line %d\n", n % 977, i}}' \
   >"$work/text.txt"
-# Four sequences a step for four workers: layouts with up to four data ranks train on the same batches.
+# Eight sequences a step, two for each of four workers: layouts with up to four data ranks train on the same batches.
 cat >"$work/run.toml" <<TOML
 [training]
 local_batch_size = 1
@@ -110,7 +110,7 @@ table() {
       continue
     fi
     printf '%-22s weights %s losses %s\n' "${way%%|*}" "$(cat "$folder"/weights/*/*.safetensors | hash_of)" \
-      "$(grep -o '"loss":[^,]*' "$folder/metrics.jsonl" | hash_of)"
+      "$(grep -o '"loss_metrics/global_avg_loss":[^,]*' "$folder/metrics.jsonl" | hash_of)"
     rm -rf "$folder"
   done
   return $failed
