@@ -177,9 +177,7 @@ class Watch {
 
   // A rank that fails writes its verdict to the store before it prints anything about it.
   void look_for_verdict() {
-    constexpr double seconds = 0.02;  // ranks may print much
-    if (verdict_ || stopped_by_ != 0 || seconds_since(asked_) < seconds) return;
-    asked_ = Clock::now();
+    if (verdict_ || stopped_by_ != 0) return;
     try {
       if (const auto settled = comm::stored_verdict(*store_)) announce(*settled);
     } catch (const base::CommAborted& ignored) {  // look() handles it
@@ -360,7 +358,7 @@ class Watch {
   std::unique_ptr<comm::Store> store_;
 
   bool is_failing_ = false;  // a rank has died; the reports of the others are being collected
-  Clock::time_point failing_since_, concluded_at_, stopping_since_, listened_, asked_;
+  Clock::time_point failing_since_, concluded_at_, stopping_since_, listened_;
   const double started_wall_ = obs::wall_seconds();
   std::map<int, std::string> causes_;            // recorded_cause(), by rank
   double failed_wall_ = 0, concluded_wall_ = 0;  // in seconds since 1970; 0: not yet
