@@ -3,7 +3,7 @@
 // second, never within a step. A device or library that does not answer gives unknown counters.
 //
 // Ranks of one process that share a GPU share its watch: NVML belongs to the process, and the
-// driver's profiling unit to the GPU. Four readers at a time were seen to crash the program.
+// driver's profiling unit to the GPU. Runs with four readers at a time crashed.
 #pragma once
 
 #include <condition_variable>
