@@ -8,6 +8,9 @@ namespace trireme::comm {
 
 using Clock = std::chrono::steady_clock;
 
+inline double seconds_of(Clock::time_point time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
 inline double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }

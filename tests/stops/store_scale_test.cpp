@@ -38,9 +38,11 @@ TEST(StoreScale, many_ranks_join_report_and_find_the_one_that_ended) {
   const comm::StoreAddress address{.host = "127.0.0.1", .port = server.port()};
   const auto begin = comm::Clock::now();
   std::vector<std::unique_ptr<Store>> beats, others;
+  std::vector<std::unique_ptr<comm::Membership>> members;
   for (int rank = 0; rank < ranks; ++rank) {
     beats.push_back(std::make_unique<TcpStore>(address, comm::StoreOptions{.token = "job"}));
-    beats.back()->join(std::to_string(rank));
+    members.push_back(comm::membership_of(*beats.back()));
+    members.back()->join(std::to_string(rank));
     others.push_back(beats.back()->another());
     others.push_back(beats.back()->another());
   }
@@ -49,13 +51,13 @@ TEST(StoreScale, many_ranks_join_report_and_find_the_one_that_ended) {
   comm::RankPosition position = comm::position_of(recorder);
   for (int rank = 0; rank < ranks; ++rank) {
     position.rank = rank;
-    beats[static_cast<size_t>(rank)]->set(comm::position_key(rank), comm::to_text(position));
+    members[static_cast<size_t>(rank)]->announce(comm::to_text(position));
     EXPECT_EQ(beats[static_cast<size_t>(rank)]->try_get(comm::verdict_key), std::nullopt);
   }
   const double reported = comm::seconds_since(begin);
   const int lost = ranks / 2;
   beats[static_cast<size_t>(lost)].reset();
-  const std::string gone = Store::any_gone_key;
+  const std::string gone = comm::any_gone_key;
   for (const auto& store : others) ASSERT_TRUE(store->wait({&gone, 1}, 10));
   const std::vector<RankReport> reports = comm::read_reports(*others.front(), ranks);
   const comm::Verdict verdict = comm::verdict_of(reports, {.silent_limit_s = 1e9});
@@ -65,9 +67,8 @@ TEST(StoreScale, many_ranks_join_report_and_find_the_one_that_ended) {
       "{} ranks, {} connections: joined in {:.2f} s, one report each in {:.2f} s, the one "
       "that ended found in {:.2f} s\n",
       ranks, 3 * ranks, joined, reported - joined, found - reported);
-  for (const auto& store : beats) {
-    if (store) store->leave();
-  }
+  members.erase(members.begin() + lost);
+  for (const auto& member : members) member->leave();
 }
 
 }  // namespace

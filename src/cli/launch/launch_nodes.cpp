@@ -43,17 +43,20 @@ std::optional<NodeOutcome> outcome_from(const std::string& text) {
 // Waits until every other node has set its key or its launcher has ended.
 void wait_for_nodes(comm::Store& store, const NodePlace& place, std::string (*key_of)(int node),
                     double max_wait_s) {
-  std::vector<std::string> keys;
+  std::vector<std::string> keys, names;
   for (int node = 0; node < place.nodes; ++node) {
     if (node == place.node) continue;
     keys.push_back(key_of(node));
-    keys.push_back(comm::Store::gone_key(node_name(node)));
+    names.push_back(node_name(node));
   }
+  const auto membership = comm::membership_of(store);
   const auto begin = comm::Clock::now();
   while (comm::seconds_since(begin) < max_wait_s && (place.stop == nullptr || !*place.stop)) {
     const auto values = store.read(keys);
     bool are_all = true;
-    for (size_t i = 0; i < values.size(); i += 2) are_all = are_all && (values[i] || values[i + 1]);
+    const auto nodes = membership->members(names, 0);
+    for (size_t i = 0; i < nodes.size(); ++i)
+      are_all = are_all && (values[i] || nodes[i].departure);
     if (are_all) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
@@ -77,7 +80,7 @@ NodeOutcome collect(comm::Store& store, const NodePlace& place, const NodeOutcom
   for (int node = 1; node < place.nodes; ++node) keys.push_back(outcome_key(node));
   std::vector<NodeOutcome> nodes = {own};
   for (const auto& value : store.read(keys)) {
-    if (const auto outcome = value ? outcome_from(value->text) : std::nullopt) {
+    if (const auto outcome = value ? outcome_from(*value) : std::nullopt) {
       nodes.push_back(*outcome);
     }
   }
@@ -122,6 +125,8 @@ LaunchStore open_launch_store(const LaunchOptions& options, double deadline_s,
                                             .reply_timeout_s = std::max(30.0, deadline_s),
                                             .token = opened.token,
                                             .stop = stop});
+  opened.store->enter(options.restart);
+  opened.membership = comm::membership_of(*opened.store);
   return opened;
 }
 
@@ -163,7 +168,7 @@ void tell_other_nodes(const LaunchOptions& options, const std::exception& error)
   const NodeOutcome own{.exit_code = exit_code_of(error), .may_restart = false};
   try {
     LaunchStore joined = open_launch_store(options, max_telling_s, nullptr);
-    joined.store->join(node_name(options.node));
+    joined.membership->join(node_name(options.node));
     (void)comm::settle_verdict(
         *joined.store, {.kind = comm::VerdictKind::unfit,
                         .cause = message_of(error),
@@ -171,7 +176,7 @@ void tell_other_nodes(const LaunchOptions& options, const std::exception& error)
     (void)agree_on_outcome(
         *joined.store, {.node = options.node, .nodes = options.nodes, .max_wait_s = max_telling_s},
         own);
-    joined.store->leave();
+    joined.membership->leave();
   } catch (const base::Error& ignored) {  // the other launchers do not run, or know already
   }
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/launch/launch_watch.h"
+#include "comm/store/membership.h"
 #include "comm/store/store.h"
 #include "comm/store/store_server.h"
 
@@ -38,7 +39,8 @@ std::string node_name(int node);  // in the store
 // The store of one attempt, which node 0 serves.
 struct LaunchStore {
   std::unique_ptr<comm::StoreServer> server;  // on node 0; null if the store is a folder
-  std::unique_ptr<comm::Store> store;
+  std::unique_ptr<comm::Store> store;         // in the epoch of the attempt
+  std::unique_ptr<comm::Membership> membership;
   std::string address, token;  // for the ranks
 };
 // Throws CommAborted, IoError, ConfigError, and Stopped when `stop` is set.

@@ -36,13 +36,13 @@ TEST(LaunchNodesTest, all_nodes_have_one_outcome_also_if_a_launcher_has_died) {
   constexpr int nodes = 4;
   {
     const auto dead = open();
-    dead->join(node_name(3));
+    comm::membership_of(*dead)->join(node_name(3));
   }
   std::vector<std::future<NodeOutcome>> outcomes;
   for (int node = 0; node < nodes - 1; ++node) {
     outcomes.push_back(std::async(std::launch::async, [&, node] {
       const auto store = open();
-      store->join(node_name(node));
+      comm::membership_of(*store)->join(node_name(node));
       const NodeOutcome own{node == 1 ? exit_bad_call : exit_failed, node != 1};
       return agree_on_outcome(*store, {.node = node, .nodes = nodes, .max_wait_s = 60}, own);
     }));

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -93,7 +92,8 @@ class Watch {
     LaunchStore opened = open_launch_store(options_, options_.deadline_s, RankProcesses::stop());
     server_ = std::move(opened.server);
     store_ = std::move(opened.store);
-    store_->join(node_name(options_.node));
+    membership_ = std::move(opened.membership);
+    membership_->join(node_name(options_.node));
     for (int local = 0; local < options_.ranks_here; ++local) {
       comm::RankInfo info{.rank = options_.node * options_.ranks_here + local,
                           .world = world_,
@@ -101,6 +101,7 @@ class Watch {
                           .local_world = options_.ranks_here,
                           .node = options_.node};
       info.store = opened.address;
+      info.epoch = options_.restart;
       info.deadline_s = options_.deadline_s;
       info.flight_folder = options_.flight_folder;
       info.token = opened.token;
@@ -185,13 +186,11 @@ class Watch {
   }
 
   void inspect() {
-    const std::array<std::string, 2> keys = {comm::verdict_key, comm::Store::any_gone_key};
-    const auto known = store_->read(keys);
-    if (known[0]) {
-      announce(comm::verdict_from(known[0]->text));
+    if (const auto settled = comm::stored_verdict(*store_)) {
+      announce(*settled);
       return;
     }
-    const bool has_gone = known[1].has_value();
+    const bool has_gone = membership_->changed(0).has_value();
     if (const auto lost = has_gone ? lost_node() : std::nullopt) {
       announce(comm::settle_verdict(*store_, *lost));
       return;
@@ -245,13 +244,11 @@ class Watch {
   // there is none.
   std::optional<comm::Verdict> lost_node() {
     if (options_.nodes == 1) return std::nullopt;
-    std::vector<std::string> keys;
-    for (int node = 0; node < options_.nodes; ++node) {
-      keys.push_back(comm::Store::gone_key(node_name(node)));
-    }
-    const auto gone = store_->read(keys);
-    for (size_t node = 0; node < gone.size(); ++node) {
-      if (!gone[node]) continue;
+    std::vector<std::string> names;
+    for (int node = 0; node < options_.nodes; ++node) names.push_back(node_name(node));
+    const std::vector<comm::MemberFacts> launchers = membership_->members(names, 0);
+    for (size_t node = 0; node < launchers.size(); ++node) {
+      if (!launchers[node].departure) continue;
       comm::Verdict verdict{
           .kind = comm::VerdictKind::died,
           .cause = "the launcher of the node has ended without reporting why",
@@ -344,7 +341,7 @@ class Watch {
                                    outcome);
         result.job_exit_code = outcome.exit_code;
       }
-      store_->leave();
+      membership_->leave();
     } catch (const base::CommAborted& ignored) {  // node 0 has ended, and with it the store
     }
     result.restarts = outcome.exit_code == exit_failed && outcome.may_restart;
@@ -356,6 +353,7 @@ class Watch {
   RankProcesses processes_;
   std::unique_ptr<comm::StoreServer> server_;
   std::unique_ptr<comm::Store> store_;
+  std::unique_ptr<comm::Membership> membership_;
 
   bool is_failing_ = false;  // a rank has died; the reports of the others are being collected
   Clock::time_point failing_since_, concluded_at_, stopping_since_, listened_;

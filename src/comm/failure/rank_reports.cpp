@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/text/json_depth.h"
+#include "comm/clock.h"
 #include "comm/failure/verdict.h"
-#include "comm/store/store_wire.h"
 
 namespace trireme::comm {
 namespace {
@@ -20,34 +21,28 @@ std::string one_line(const std::string& text) { return text.empty() ? text : ver
 
 }  // namespace
 
-std::string position_key(int rank) { return fmt::format("rank/{}/position", rank); }
-
-std::vector<RankReport> read_reports(Store& store, int world) {
-  std::vector<RankReport> reports(static_cast<size_t>(world));
-  // In parts: a reply of the store has a maximum size, and other clients are served in between.
-  constexpr int part_ranks = 512;
-  for (int begin = 0; begin < world; begin += part_ranks) {
-    const int end = std::min(world, begin + part_ranks);
-    std::vector<std::string> keys;
-    for (int rank = begin; rank < end; ++rank) {
-      keys.push_back(position_key(rank));
-      keys.push_back(Store::gone_key(std::to_string(rank)));
+std::vector<RankReport> reports_of(std::span<const MemberFacts> ranks, double now) {
+  std::vector<RankReport> reports;
+  for (const MemberFacts& facts : ranks) {
+    RankReport report;
+    if (facts.state) {
+      report.position = position_from(*facts.state, static_cast<int>(ranks.size()));
+      report.silent_s = now - facts.seen_at;
     }
-    const auto values = store.read(keys);
-    for (int rank = begin; rank < end; ++rank) {
-      RankReport& report = reports[static_cast<size_t>(rank)];
-      const size_t at = 2 * static_cast<size_t>(rank - begin);
-      if (const auto& stored = values[at]) {
-        report.position = position_from(stored->text, world);
-        report.silent_s = stored->age_s;
-      }
-      if (const auto& gone = values[at + 1]) {
-        report.ended = "exited without reporting an error";
-        report.departure = integer_from(gone->text).value_or(0);
-      }
+    if (facts.departure) {
+      report.ended = "exited without reporting an error";
+      report.departure = *facts.departure;
     }
+    reports.push_back(std::move(report));
   }
   return reports;
+}
+
+std::vector<RankReport> read_reports(Store& store, int world) {
+  std::vector<std::string> names;
+  for (int rank = 0; rank < world; ++rank) names.push_back(std::to_string(rank));
+  const double now = seconds_of(Clock::now());
+  return reports_of(membership_of(store)->members(names, now), now);
 }
 
 std::string verdict_text(const std::string& text) {

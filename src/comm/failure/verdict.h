@@ -7,12 +7,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "comm/failure/position.h"
+#include "comm/store/membership.h"
 #include "comm/store/store.h"
 
 namespace trireme::comm {
@@ -79,9 +81,10 @@ Verdict settle_verdict(Store&, const Verdict&);
 std::optional<Verdict> stored_verdict(Store&);
 // Returns a text as it is shown: without control characters, and never empty.
 std::string verdict_text(const std::string& text);
-std::string position_key(int rank);
-// Reads the reports of all ranks from the store. The cost for the store grows with the number of
-// ranks, so only one process of the run should call it at a time.
+// Returns what the members, which are named by rank and announce positions, report.
+std::vector<RankReport> reports_of(std::span<const MemberFacts> ranks, double now);
+// Reads them from the store. The cost for the store grows with the number of ranks, so only one
+// process of the run should call it at a time.
 std::vector<RankReport> read_reports(Store& store, int world);
 
 }  // namespace trireme::comm

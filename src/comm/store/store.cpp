@@ -12,6 +12,15 @@
 
 namespace trireme::comm {
 
+std::string Store::epoch_key(int64_t epoch, const std::string& key) {
+  return fmt::format("epoch/{}/{}", epoch, key);
+}
+
+base::Fenced fenced_by(int64_t newest, int64_t own) {
+  return base::Fenced(
+      fmt::format("epoch {} of this run has begun; this process belongs to epoch {}", newest, own));
+}
+
 std::string Store::get(const std::string& key, double deadline_s) {
   if (!wait({&key, 1}, deadline_s)) {
     throw base::CommAborted(fmt::format("no process set '{}' in the store at {} within {:g} s", key,
@@ -24,11 +33,15 @@ std::string Store::get(const std::string& key, double deadline_s) {
   return *std::move(value);
 }
 
-std::optional<std::string> Store::try_get(const std::string& key) {
-  const std::vector<std::optional<Value>> found = read({&key, 1});
-  if (found.empty() || !found.front()) return std::nullopt;
-  return found.front()->text;
+std::vector<std::optional<std::string>> Store::read(std::span<const std::string> keys) {
+  std::vector<std::optional<std::string>> texts;
+  for (std::optional<Aged>& value : read_aged(keys)) {
+    texts.push_back(value ? std::optional(std::move(value->text)) : std::nullopt);
+  }
+  return texts;
 }
+
+std::optional<std::string> Store::try_get(const std::string& key) { return read({&key, 1}).at(0); }
 
 std::string StoreAddress::text() const {
   if (is_folder) return folder;

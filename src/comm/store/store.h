@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Store: a small key-value table that all ranks of a run share, through which processes find each
-// other: addresses at the start, heartbeats and the verdict of a failure later. It is served by a
-// server (store_server.h, reached by store_tcp.h) or kept in a shared folder (store_folder.h).
+// other: addresses at the start, the verdict of a failure later. It is served by a server
+// (store_server.h, reached by store_tcp.h) or kept in a shared folder (store_folder.h). Who lives
+// stands in membership.h.
 //
 // Several threads may use a handle, one call at a time. A waiting call blocks the others, so a
 // thread that waits should use a separate handle (another()). Calls throw CommAborted if the store
@@ -24,11 +25,6 @@ namespace trireme::comm {
 
 class Store {
  public:
-  struct Value {
-    std::string text;
-    double age_s = 0;  // since it was last set, by the store's clock
-  };
-
   Store() = default;
   virtual ~Store() = default;
   Store(const Store&) = delete;
@@ -40,7 +36,7 @@ class Store {
   // Adds to a counter that starts at 0 and returns the sum.
   virtual int64_t add(const std::string& key, int64_t delta) = 0;
   // Returns the current values; none for keys that do not exist.
-  virtual std::vector<std::optional<Value>> read(std::span<const std::string> keys) = 0;
+  std::vector<std::optional<std::string>> read(std::span<const std::string> keys);
   // Waits until all keys exist; returns false if the deadline passes first.
   [[nodiscard]] virtual bool wait(std::span<const std::string> keys, double deadline_s) = 0;
 
@@ -51,18 +47,35 @@ class Store {
   // Returns this host's address as the store sees it; "127.0.0.1" if they share a host or a folder.
   virtual std::string local_address() const { return "127.0.0.1"; }
 
-  // Registers this handle as `name`: if the process ends without leave(), the store itself sets
-  // gone_key(name) and any_gone_key. Throws CommAborted if another live process has the name. A
-  // folder supports neither; there only missing heartbeats show that a process has ended.
-  virtual void join(const std::string& /*name*/) {}
-  virtual void leave() {}
-  static std::string gone_key(const std::string& name) { return "gone/" + name; }
-  static constexpr const char* any_gone_key = "gone";
+  // From now on this handle, and those that another() makes of it, belong to an epoch of the run:
+  // its keys and names are apart from those of other epochs. The first handle that enters an epoch
+  // ends all lower ones: a call of a handle of a lower epoch is refused with Fenced, and so is
+  // entering one. A handle that has entered none sees the keys of the run, those of epochs as
+  // epoch_key(), and is never refused. A server keeps the keys of the newest two epochs; a
+  // folder keeps all, and compares epochs before each call, not together with it.
+  virtual void enter(int64_t epoch) = 0;
+  static std::string epoch_key(int64_t epoch, const std::string& key);
 
   // One key. get() waits and throws CommAborted when the deadline passes.
   std::string get(const std::string& key, double deadline_s);
   std::optional<std::string> try_get(const std::string& key);
+
+ protected:
+  friend class StoreMembership;
+
+  struct Aged {
+    std::string text;
+    double age_s = 0;  // since it was last set, by the store's clock
+  };
+  virtual std::vector<std::optional<Aged>> read_aged(std::span<const std::string> keys) = 0;
+  // Registers this handle as `name`: if the process ends without leave(), the store itself sets
+  // gone_key(name) and any_gone_key (store_wire.h). A folder supports neither.
+  virtual void join(const std::string& /*name*/) {}
+  virtual void leave() {}
 };
+
+// What a handle of epoch `own` is told when epoch `newest` has begun.
+base::Fenced fenced_by(int64_t newest, int64_t own);
 
 // "host:port", "[::1]:port", "tcp://host:port"; or a folder: "/path", "./path", "file:///path".
 // Throws ConfigError.

@@ -72,7 +72,7 @@ FolderStore::FolderStore(fs::path folder) : folder_(std::move(folder)) {
 
 fs::path FolderStore::path_of(const std::string& key) const {
   std::string name = "k_";
-  for (const char c : key) {
+  for (const char c : epoch_ < 0 ? key : epoch_key(epoch_, key)) {
     const bool is_plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
                           (c >= 'A' && c <= 'Z') || c == '_' || c == '-';
     name += is_plain ? std::string(1, c) : fmt::format("%{:02x}", static_cast<unsigned char>(c));
@@ -97,12 +97,45 @@ fs::path FolderStore::write_beside(const std::string& value) const {
   return path;
 }
 
+int64_t FolderStore::newest_epoch() const {
+  const std::optional<Found> found = read_file(folder_ / "epoch");
+  return found ? integer_from(found->text).value_or(-1) : -1;
+}
+
+void FolderStore::check_epoch() const {
+  if (epoch_ < 0) return;
+  if (const int64_t newest = newest_epoch(); newest > epoch_) throw fenced_by(newest, epoch_);
+}
+
+base::Descriptor FolderStore::lock() const {
+  const fs::path guard = folder_ / "lock";
+  base::Descriptor lock(::open(guard.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (lock.value() < 0) throw failure(guard, "opened");
+  while (::flock(lock.value(), LOCK_EX) != 0) {
+    if (errno != EINTR) throw failure(guard, "locked");
+  }
+  return lock;
+}
+
+void FolderStore::enter(int64_t epoch) {
+  const base::Descriptor locked = lock();
+  const int64_t newest = newest_epoch();
+  if (newest > epoch) throw fenced_by(newest, epoch);
+  if (newest < epoch) {
+    const fs::path from = write_beside(std::to_string(epoch)), to = folder_ / "epoch";
+    if (::rename(from.c_str(), to.c_str()) != 0) throw failure(to, "written");
+  }
+  epoch_ = epoch;
+}
+
 void FolderStore::set(const std::string& key, const std::string& value) {
+  check_epoch();
   const fs::path from = write_beside(value), to = path_of(key);
   if (::rename(from.c_str(), to.c_str()) != 0) throw failure(to, "written");
 }
 
 std::string FolderStore::set_once(const std::string& key, const std::string& value) {
+  check_epoch();
   const fs::path from = write_beside(value), to = path_of(key);
   const bool is_first = ::link(from.c_str(), to.c_str()) == 0;
   const int error = errno;
@@ -116,12 +149,7 @@ std::string FolderStore::set_once(const std::string& key, const std::string& val
 }
 
 int64_t FolderStore::add(const std::string& key, int64_t delta) {
-  const fs::path guard = folder_ / "lock";
-  const base::Descriptor lock(::open(guard.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (lock.value() < 0) throw failure(guard, "opened");
-  while (::flock(lock.value(), LOCK_EX) != 0) {
-    if (errno != EINTR) throw failure(guard, "locked");
-  }
+  const base::Descriptor locked = lock();
   const std::string old = try_get(key).value_or("0");
   const std::optional<int64_t> number = integer_from(old);
   if (!number) throw base::CommAborted(fmt::format("'{}' is '{}', not a number", key, old));
@@ -129,18 +157,19 @@ int64_t FolderStore::add(const std::string& key, int64_t delta) {
   return *number + delta;  // closing the descriptor releases the lock
 }
 
-std::vector<std::optional<Store::Value>> FolderStore::read(std::span<const std::string> keys) {
+std::vector<std::optional<Store::Aged>> FolderStore::read_aged(std::span<const std::string> keys) {
+  check_epoch();
   // Ages are measured by the clock of the file system, which is the time of a file written now.
   const fs::path probe = write_beside("");
   const double now = seconds(read_file(probe).value_or(Found{}).changed);
   ::unlink(probe.c_str());
-  std::vector<std::optional<Value>> values;
+  std::vector<std::optional<Aged>> values;
   for (const std::string& key : keys) {
     std::optional<Found> found = read_file(path_of(key));
     if (!found) {
       values.emplace_back();
     } else {
-      values.push_back(Value{std::move(found->text), std::max(0.0, now - seconds(found->changed))});
+      values.push_back(Aged{std::move(found->text), std::max(0.0, now - seconds(found->changed))});
     }
   }
   return values;
@@ -151,6 +180,7 @@ bool FolderStore::wait(std::span<const std::string> keys, double deadline_s) {
                    std::chrono::duration<double>(std::clamp(deadline_s, 0.0, 1e8));
   std::chrono::milliseconds pause(2);
   while (true) {
+    check_epoch();
     const bool all = std::all_of(keys.begin(), keys.end(), [this](const std::string& key) {
       return ::access(path_of(key).c_str(), F_OK) == 0;
     });
@@ -162,7 +192,9 @@ bool FolderStore::wait(std::span<const std::string> keys, double deadline_s) {
 }
 
 std::unique_ptr<Store> FolderStore::another() const {
-  return std::make_unique<FolderStore>(folder_);
+  auto other = std::make_unique<FolderStore>(folder_);
+  other->epoch_ = epoch_.load();
+  return other;
 }
 
 }  // namespace trireme::comm

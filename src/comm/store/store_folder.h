@@ -4,8 +4,10 @@
 // of the first.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 
+#include "base/system/descriptor.h"
 #include "comm/store/store.h"
 
 namespace trireme::comm {
@@ -18,16 +20,22 @@ class FolderStore final : public Store {
   void set(const std::string& key, const std::string& value) override;
   std::string set_once(const std::string& key, const std::string& value) override;
   int64_t add(const std::string& key, int64_t delta) override;
-  std::vector<std::optional<Value>> read(std::span<const std::string> keys) override;
+  std::vector<std::optional<Aged>> read_aged(std::span<const std::string> keys) override;
   [[nodiscard]] bool wait(std::span<const std::string> keys, double deadline_s) override;
   std::unique_ptr<Store> another() const override;
   std::string address() const override { return folder_.string(); }
+  void enter(int64_t epoch) override;
 
  private:
+  // Throws Fenced if a higher epoch has begun.
+  void check_epoch() const;
+  int64_t newest_epoch() const;  // -1: none
+  base::Descriptor lock() const;
   std::filesystem::path path_of(const std::string& key) const;
   std::filesystem::path write_beside(const std::string& value) const;
 
   const std::filesystem::path folder_;
+  std::atomic<int64_t> epoch_ = -1;  // of this handle; -1: none
 };
 
 }  // namespace trireme::comm

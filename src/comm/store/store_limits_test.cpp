@@ -73,7 +73,7 @@ TEST(StoreLimits, nothing_can_be_read_or_set_without_the_token) {
   }
   EXPECT_EQ(own.try_get("weights"), "precious");
   EXPECT_EQ(own.try_get(verdict_key), std::nullopt);
-  EXPECT_EQ(own.try_get(Store::any_gone_key), std::nullopt);
+  EXPECT_EQ(own.try_get(any_gone_key), std::nullopt);
 }
 
 TEST(StoreLimits, a_connection_that_sends_no_handshake_is_closed) {

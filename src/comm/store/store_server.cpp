@@ -67,16 +67,55 @@ void StoreServer::serve() {
   }
 }
 
-void StoreServer::handle(Id id, const StoreMessage& request) {
-  const std::vector<std::string>& fields = request.fields;
+bool StoreServer::is_fenced(Id id) const {
+  const auto found = epochs_.find(id);
+  return found != epochs_.end() && found->second < epoch_;
+}
+
+std::string StoreServer::scoped(Id id, const std::string& key) const {
+  const auto found = epochs_.find(id);
+  return found == epochs_.end() ? key : Store::epoch_key(found->second, key);
+}
+
+void StoreServer::enter(Id id, int64_t epoch) {
+  if (epoch < epoch_) {
+    connections_.answer(id, {StoreCode::fenced, {std::to_string(epoch_)}});
+    return;
+  }
+  epochs_[id] = epoch;
+  if (epoch > epoch_) {
+    for (const int64_t held : {epoch_ - 1, epoch_}) {
+      if (held < epoch - 1) table_.remove(Store::epoch_key(held, ""));
+    }
+    epoch_ = epoch;
+    std::vector<Id> late;
+    for (const auto& [client, waiting] : waiting_) {
+      if (is_fenced(client)) late.push_back(client);
+    }
+    for (const Id client : late) end_waiting(client, false);
+  }
+  connections_.answer(id, {});
+}
+
+void StoreServer::handle(Id id, StoreMessage request) {
+  std::vector<std::string>& fields = request.fields;
   StoreMessage answer;
+  if (is_fenced(id) && request.code != StoreCode::leave && request.code != StoreCode::enter) {
+    connections_.answer(id, {StoreCode::fenced, {std::to_string(epoch_)}});
+    return;
+  }
+  const auto scope = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < std::min(end, fields.size()); ++i) fields[i] = scoped(id, fields[i]);
+  };
   switch (request.code) {
     case StoreCode::set:
       expect(fields.size() == 2, request);
+      scope(0, 1);
       put(fields[0], fields[1]);
       break;
     case StoreCode::set_once:
       expect(fields.size() == 2, request);
+      scope(0, 1);
       if (!table_.contains(fields[0])) put(fields[0], fields[1]);
       answer.fields = {table_.find(fields[0])->value};
       break;
@@ -84,15 +123,18 @@ void StoreServer::handle(Id id, const StoreMessage& request) {
       expect(fields.size() == 2, request);
       const auto delta = integer_from(fields[1]);
       expect(delta.has_value(), request);
+      scope(0, 1);
       const bool is_new = !table_.contains(fields[0]);
       answer.fields = {std::to_string(table_.add(fields[0], *delta))};
       if (is_new) wake_waiting(fields[0]);
       break;
     }
     case StoreCode::read:
+      scope(0, fields.size());
       answer = read(fields);
       break;
     case StoreCode::wait:
+      scope(1, fields.size());
       wait(id, fields);
       return;  // answered when the keys exist or the time is over
     case StoreCode::join:
@@ -101,8 +143,15 @@ void StoreServer::handle(Id id, const StoreMessage& request) {
     case StoreCode::leave:
       remove_member(id);
       break;
+    case StoreCode::enter: {
+      const auto epoch = fields.size() == 1 ? integer_from(fields[0]) : std::nullopt;
+      expect(epoch && *epoch >= 0, request);
+      enter(id, *epoch);
+      return;
+    }
     case StoreCode::ok:
     case StoreCode::refused:
+    case StoreCode::fenced:
       expect(false, request);
   }
   connections_.answer(id, answer);
@@ -167,7 +216,8 @@ void StoreServer::end_waiting(Id id, bool is_there) {
       if (others->second.empty()) waiting_for_.erase(others);
     }
   }
-  connections_.answer(id, {StoreCode::ok, {is_there ? "1" : "0"}});
+  connections_.answer(id, is_fenced(id) ? StoreMessage{StoreCode::fenced, {std::to_string(epoch_)}}
+                                        : StoreMessage{StoreCode::ok, {is_there ? "1" : "0"}});
 }
 
 void StoreServer::put(const std::string& key, std::string value) {
@@ -189,7 +239,8 @@ void StoreServer::wake_waiting(const std::string& key) {
 void StoreServer::join(Id id, const std::vector<std::string>& fields) {
   const std::optional<double> start = fields.size() == 3 ? number_from(fields[2]) : std::nullopt;
   if (!start) throw base::IoError("join() needs a name, a process and its start");
-  const auto holder = names_.find(fields[0]);
+  const std::string name = scoped(id, fields[0]);
+  const auto holder = names_.find(name);
   if (holder != names_.end() && holder->second != id) {
     const Member other = members_.at(holder->second);
     if (!other.joins_at || other.process_start >= *start) {
@@ -206,9 +257,12 @@ void StoreServer::join(Id id, const std::vector<std::string>& fields) {
   const bool may_be_left_over = is_early && (options_.token.empty() || options_.may_have_leftovers);
   const double grace_s = may_be_left_over ? options_.grace_s : 0;
   const Clock::time_point joins_at = time_after(grace_s);
-  members_[id] = {
-      .name = fields[0], .process = fields[1], .process_start = *start, .joins_at = joins_at};
-  names_[fields[0]] = id;
+  members_[id] = {.name = fields[0],
+                  .scoped_name = name,
+                  .process = fields[1],
+                  .process_start = *start,
+                  .joins_at = joins_at};
+  names_[name] = id;
   due_.insert({joins_at, id});
 }
 
@@ -216,26 +270,30 @@ void StoreServer::refuse(Id id, const std::string& why) {
   connections_.refuse(id, why);
   end_waiting(id, false);
   remove_member(id);
+  epochs_.erase(id);
 }
 
 void StoreServer::remove_member(Id id) {
   const auto found = members_.find(id);
   if (found == members_.end()) return;
   if (found->second.joins_at) due_.erase({*found->second.joins_at, id});
-  names_.erase(found->second.name);
+  names_.erase(found->second.scoped_name);
   members_.erase(found);
 }
 
 void StoreServer::on_disconnect(Id id) {
   end_waiting(id, false);
+  const bool is_of_the_past = is_fenced(id);
   const auto found = members_.find(id);
-  if (found == members_.end()) return;
-  const Member member = found->second;
+  const bool has_joined = found != members_.end() && !found->second.joins_at;
+  const Member member = has_joined ? found->second : Member{};
+  const std::string gone = scoped(id, gone_key(member.name));
+  const std::string any_gone = scoped(id, any_gone_key);
   remove_member(id);
-  if (member.joins_at) return;
+  epochs_.erase(id);
+  if (!has_joined || is_of_the_past) return;
   for (const auto& [key, value] :
-       {std::pair(Store::gone_key(member.name), std::to_string(departures_++)),
-        std::pair(std::string(Store::any_gone_key), member.name)}) {
+       {std::pair(gone, std::to_string(departures_++)), std::pair(any_gone, member.name)}) {
     const bool is_new = !table_.contains(key);
     table_.set_own(key, value);
     if (is_new) wake_waiting(key);

@@ -56,13 +56,19 @@ class StoreServer {
   };
   struct Member {
     std::string name;
+    std::string scoped_name;
     std::string process;  // a description
     double process_start = 0;
     std::optional<Clock::time_point> joins_at;  // when join() is answered; none: answered
   };
 
   void serve();
-  void handle(Id id, const StoreMessage& request);
+  void handle(Id id, StoreMessage request);
+  // Ends lower epochs. Answers the client.
+  void enter(Id id, int64_t epoch);
+  bool is_fenced(Id id) const;
+  // Returns a key or name of a client as it stands in the table.
+  std::string scoped(Id id, const std::string& key) const;
   StoreMessage read(const std::vector<std::string>& keys) const;
   void wait(Id id, const std::vector<std::string>& fields);
   // Answers the client, or registers it for the next missing key.
@@ -87,7 +93,9 @@ class StoreServer {
   std::unordered_map<Id, Waiting> waiting_;
   std::unordered_map<std::string, std::set<Id>> waiting_for_;  // by the first missing key
   std::unordered_map<Id, Member> members_;
-  std::map<std::string, Id> names_;
+  std::map<std::string, Id> names_;                 // scoped
+  std::unordered_map<Id, int64_t> epochs_;          // of clients that have entered one
+  int64_t epoch_ = -1;                              // the highest that was entered; -1: none
   std::set<std::pair<Clock::time_point, Id>> due_;  // ends of waiting and times to join
   int64_t departures_ = 0;
   std::thread thread_;

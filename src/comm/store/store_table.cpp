@@ -43,6 +43,15 @@ void StoreTable::set_own(const std::string& key, std::string value) {
   entries_[key] = {std::move(value), Clock::now()};
 }
 
+void StoreTable::remove(const std::string& prefix) {
+  std::erase_if(entries_, [&](const auto& entry) {
+    const auto& [key, held] = entry;
+    if (!key.starts_with(prefix)) return false;
+    bytes_ -= entry_bytes + key.size() + held.value.size();
+    return true;
+  });
+}
+
 int64_t StoreTable::add(const std::string& key, int64_t delta) {
   const Entry* old = find(key);
   const auto sum = old == nullptr ? 0 : integer_from(old->value);

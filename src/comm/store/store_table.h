@@ -32,6 +32,9 @@ class StoreTable {
   // integer, if the sum does not fit, and as set() does.
   int64_t add(const std::string& key, int64_t delta);
 
+  // Removes all keys that begin with this.
+  void remove(const std::string& prefix);
+
   size_t bytes() const { return bytes_; }
 
  private:

@@ -99,6 +99,9 @@ std::vector<std::string> TcpStore::ask(StoreMessage request, size_t answers, dou
                                           address_.text(), error.what()));
     }
     if (answer) {
+      if (answer->code == StoreCode::fenced && answer->fields.size() == 1) {
+        throw fenced_by(integer_from(answer->fields.front()).value_or(0), epoch_);
+      }
       if (answer->code != StoreCode::ok || answer->fields.size() != answers) {
         is_broken_ = true;  // the store closes the connection after it
         throw base::CommAborted(
@@ -134,13 +137,13 @@ int64_t TcpStore::add(const std::string& key, int64_t delta) {
   return integer_from(sum).value_or(0);
 }
 
-std::vector<std::optional<Store::Value>> TcpStore::read(std::span<const std::string> keys) {
+std::vector<std::optional<Store::Aged>> TcpStore::read_aged(std::span<const std::string> keys) {
   const std::vector<std::string> fields =
       ask({StoreCode::read, {keys.begin(), keys.end()}}, 3 * keys.size());
-  std::vector<std::optional<Value>> values(keys.size());
+  std::vector<std::optional<Aged>> values(keys.size());
   for (size_t i = 0; i < keys.size(); ++i) {
     if (fields[3 * i] != "1") continue;
-    values[i] = Value{fields[3 * i + 1], number_from(fields[3 * i + 2]).value_or(0)};
+    values[i] = Aged{fields[3 * i + 1], number_from(fields[3 * i + 2]).value_or(0)};
   }
   return values;
 }
@@ -152,7 +155,19 @@ bool TcpStore::wait(std::span<const std::string> keys, double deadline_s) {
 }
 
 std::unique_ptr<Store> TcpStore::another() const {
-  return std::make_unique<TcpStore>(address_, options_);
+  auto other = std::make_unique<TcpStore>(address_, options_);
+  if (epoch_ >= 0) other->enter(epoch_);
+  return other;
+}
+
+void TcpStore::enter(int64_t epoch) {
+  const int64_t before = epoch_.exchange(epoch);
+  try {
+    ask({StoreCode::enter, {std::to_string(epoch)}}, 0);
+  } catch (const base::Fenced&) {
+    epoch_ = before;
+    throw;
+  }
 }
 
 void TcpStore::join(const std::string& name) {

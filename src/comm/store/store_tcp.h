@@ -20,11 +20,12 @@ class TcpStore final : public Store {
   void set(const std::string& key, const std::string& value) override;
   std::string set_once(const std::string& key, const std::string& value) override;
   int64_t add(const std::string& key, int64_t delta) override;
-  std::vector<std::optional<Value>> read(std::span<const std::string> keys) override;
+  std::vector<std::optional<Aged>> read_aged(std::span<const std::string> keys) override;
   [[nodiscard]] bool wait(std::span<const std::string> keys, double deadline_s) override;
   std::unique_ptr<Store> another() const override;
   std::string address() const override { return address_.text(); }
   std::string local_address() const override { return local_address_; }
+  void enter(int64_t epoch) override;
   void join(const std::string& name) override;
   void leave() override;
 
@@ -41,6 +42,7 @@ class TcpStore final : public Store {
   std::string received_;
   bool is_broken_ = false;  // requests and replies may be out of step
   std::string local_address_;
+  std::atomic<int64_t> epoch_ = -1;  // -1: none
 };
 
 }  // namespace trireme::comm

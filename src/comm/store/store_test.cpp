@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/system/descriptor.h"
+#include "comm/store/membership.h"
 #include "comm/store/store_folder.h"
 #include "comm/store/store_server.h"
 #include "comm/store/store_socket.h"
@@ -110,20 +111,26 @@ TEST_P(StoreTest, wait_and_get_end_at_their_deadline) {
   EXPECT_THROW(store->get("never", 0.1), base::CommAborted);
 }
 
-TEST_P(StoreTest, returns_the_age_of_values) {
-  const auto store = open();
+TEST_P(StoreTest, members_were_seen_when_they_announced_themselves) {
+  const auto first = open(), second = open();
+  const auto one = membership_of(*first), two = membership_of(*second);
   const auto begin = std::chrono::steady_clock::now();
-  store->set("old", "1");
+  one->join("old");
+  one->announce("1");
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  store->set("new", "1");
-  const std::array<std::string, 3> keys = {"old", "new", "none"};
-  const auto values = store->read(keys);
+  two->join("new");
+  two->announce("2");
+  const std::array<std::string, 3> names = {"old", "new", "none"};
+  constexpr double now = 1000;
+  const std::vector<MemberFacts> members = one->members(names, now);
   const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
-  ASSERT_TRUE(values[0] && values[1] && !values[2]);
+  ASSERT_TRUE(members[0].state == "1" && members[1].state == "2" && !members[2].state);
   constexpr double clock_tick = 0.02;  // times of files are those of the kernel's timer
-  EXPECT_GE(values[0]->age_s - values[1]->age_s, 0.2 - clock_tick);
-  EXPECT_GE(values[1]->age_s, -clock_tick);
-  EXPECT_LE(values[0]->age_s, passed.count() + clock_tick);
+  EXPECT_GE(members[1].seen_at - members[0].seen_at, 0.2 - clock_tick);
+  EXPECT_LE(members[1].seen_at, now + clock_tick);
+  EXPECT_GE(members[0].seen_at, now - passed.count() - clock_tick);
+  EXPECT_EQ(alive(members, now, 60), (std::vector<std::string>{"old", "new"}));
+  EXPECT_EQ(alive(members, members[0].seen_at + 60, 60), std::vector<std::string>{"new"});
 }
 
 INSTANTIATE_TEST_SUITE_P(kinds, StoreTest, testing::Bool(),
@@ -139,8 +146,8 @@ TEST(StoreServer, records_clients_that_ended_without_leaving) {
     second.leave();
     third.set("here", "1");
   }
-  EXPECT_EQ(watcher.get(Store::gone_key("1"), 5), "0");
-  EXPECT_EQ(watcher.try_get(Store::gone_key("2")), std::nullopt);
+  EXPECT_EQ(watcher.get(gone_key("1"), 5), "0");
+  EXPECT_EQ(watcher.try_get(gone_key("2")), std::nullopt);
 }
 
 TEST(StoreServer, listens_on_both_families) {
@@ -216,11 +223,11 @@ TEST(StoreServer, a_name_has_one_live_holder) {
   TcpStore second(local(server), {}), third(local(server), {}), watcher(local(server), {});
   EXPECT_EQ(refusal_of(*first, "1"), "");
   EXPECT_NE(refusal_of(second, "1").find("'1' is already process "), std::string::npos);
-  EXPECT_FALSE(watcher.try_get(Store::gone_key("1")));  // the refused client had no name
+  EXPECT_FALSE(watcher.try_get(gone_key("1")));  // the refused client had no name
   first.reset();
-  const std::string gone = Store::gone_key("1");
+  const std::string gone = gone_key("1");
   EXPECT_TRUE(watcher.wait({&gone, 1}, 5));
-  EXPECT_EQ(watcher.try_get(Store::any_gone_key), "1");
+  EXPECT_EQ(watcher.try_get(any_gone_key), "1");
   EXPECT_EQ(refusal_of(third, "1"), "");
 }
 

@@ -64,7 +64,7 @@ std::optional<StoreMessage> frame_at(std::string_view bytes, size_t& at) {
   }
   if (bytes.size() - at < length_bytes + length) return std::nullopt;
   const std::string_view body = bytes.substr(at + length_bytes, length);
-  if (static_cast<unsigned char>(body[0]) > static_cast<unsigned char>(StoreCode::refused)) {
+  if (static_cast<unsigned char>(body[0]) > static_cast<unsigned char>(StoreCode::fenced)) {
     throw base::IoError(fmt::format("unknown code {}", static_cast<unsigned char>(body[0])));
   }
   StoreMessage message{.code = static_cast<StoreCode>(body[0])};

@@ -12,7 +12,7 @@
 
 namespace trireme::comm {
 
-inline constexpr std::string_view store_protocol = "TRIREME2";
+inline constexpr std::string_view store_protocol = "TRIREME3";
 // The protocol and 64 hexadecimal digits.
 std::string store_handshake(const std::string& token);
 
@@ -24,8 +24,10 @@ enum class StoreCode : uint8_t {
   wait,      // deadline in seconds, keys -> "1" or "0"
   join,      // name, description of the process, its start (seconds since 1970)
   leave,     //
+  enter,     // epoch
   ok,        // reply
   refused,   // reply: the reason
+  fenced,    // reply: the newest epoch, which is not that of the client
 };
 
 struct StoreMessage {
@@ -34,6 +36,10 @@ struct StoreMessage {
 
   bool operator==(const StoreMessage&) const = default;
 };
+
+// Keys that the server sets when a client that has joined disconnects without leaving.
+inline std::string gone_key(const std::string& name) { return "gone/" + name; }
+inline constexpr const char* any_gone_key = "gone";
 
 inline constexpr size_t max_frame_bytes = size_t{8} << 20;
 

@@ -61,6 +61,7 @@ void lead_before_joining(const RankInfo& info, const std::string& text,
   }
   const std::unique_ptr<Store> store =
       open_store(address, {.deadline_s = timeouts.joining_s, .token = found.info.token});
+  store->enter(info.epoch);
   store->set(reporter_key, "0");
   store->set(reported_key, text);
   store->set(verdict_key, stored_form(early_verdict(0, text)));
@@ -75,6 +76,7 @@ void follow_before_joining(const RankInfo& info, const std::string& text,
     store = open_store(
         parse_store_address(found.info.store),
         {.deadline_s = timeouts.joining_s, .token = found.info.token, .stop = info.stop});
+    store->enter(info.epoch);
   } catch (const base::Error&) {
     reporter.print_line();
     return;

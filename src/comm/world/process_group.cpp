@@ -93,8 +93,8 @@ std::vector<std::string> gather_texts(ProcessWorld& world, const ProcessGroup& g
     const auto found = world.store().read(places);
     std::vector<int> still;
     for (size_t i = 0; i < missing.size(); ++i) {
-      if (found[i] && found[i]->text.starts_with(head)) {
-        texts[static_cast<size_t>(missing[i])] = found[i]->text.substr(head.size());
+      if (found[i] && found[i]->starts_with(head)) {
+        texts[static_cast<size_t>(missing[i])] = found[i]->substr(head.size());
       } else {
         still.push_back(missing[i]);
       }
@@ -136,7 +136,7 @@ std::vector<Member> all_members(ProcessWorld& world, const ProcessGroup& group,
     }
     for (const auto& value : world.store().read(keys)) {
       const int rank = static_cast<int>(members.size());
-      const std::optional<Member> member = member_from(value ? value->text : "", rank);
+      const std::optional<Member> member = member_from(value.value_or(""), rank);
       if (!member) {
         const std::string why = fmt::format("the store's '{}' is not the color and key of a rank",
                                             key_of(group, point, rank));

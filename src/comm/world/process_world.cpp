@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -57,10 +56,12 @@ ProcessWorld::ProcessWorld(Rendezvous found, Options options)
     };
   }
   store_ = open_store(address, reaching);
+  store_->enter(info_.epoch);
   heartbeat_store_ = store_->another();
   verdict_store_ = store_->another();
-  heartbeat_store_->join(std::to_string(info_.rank));
-  publish(*heartbeat_store_, false);
+  membership_ = membership_of(*heartbeat_store_);
+  membership_->join(std::to_string(info_.rank));
+  publish(false);
   heartbeat_thread_ =
       base::start_thread("that reports this rank's progress", [this] { send_heartbeats(); });
 }
@@ -75,8 +76,8 @@ ProcessWorld::~ProcessWorld() {
   heartbeat_thread_.join();
   if (is_aborted()) write_flight();
   try {
-    publish(*heartbeat_store_, true);
-    heartbeat_store_->leave();
+    publish(true);
+    membership_->leave();
     // Other ranks may still read the store; they leave soon, or the launcher ends them.
     if (server_ != nullptr && !is_aborted()) {
       const auto begin = Clock::now();
@@ -94,24 +95,28 @@ ProcessWorld::~ProcessWorld() {
   }
 }
 
-void ProcessWorld::publish(Store& store, bool has_left) const {
+void ProcessWorld::publish(bool has_left) const {
   RankPosition position = position_of(recorder_);
   position.has_left = has_left;
-  store.set(position_key(info_.rank), to_text(position));
+  membership_->announce(to_text(position));
 }
 
 void ProcessWorld::send_heartbeats() {
   while (true) {
     std::optional<Verdict> found;
     try {
-      publish(*heartbeat_store_, false);
-      const std::array<std::string, 2> keys = {verdict_key, Store::any_gone_key};
-      const auto known = heartbeat_store_->read(keys);
-      if (known[0]) {
-        found = verdict_from(known[0]->text);
-      } else if (known[1] && known[1]->age_s > options_.gone_s && !info_.is_watched) {
-        found = agree_on_verdict(Failure::connection, "", options_.deadline_s);
+      publish(false);
+      found = stored_verdict(*heartbeat_store_);
+      if (!found && !info_.is_watched) {
+        const double now = seconds_of(Clock::now());
+        const std::optional<double> lost_at = membership_->changed(now);
+        if (lost_at && now - *lost_at > options_.gone_s) {
+          found = agree_on_verdict(Failure::connection, "", options_.deadline_s);
+        }
       }
+    } catch (const base::Fenced& error) {
+      found =
+          own_verdict(VerdictKind::fenced, error.what(), fmt::format("fenced: {}", error.what()));
     } catch (const base::Error& error) {
       found = store_is_gone(error);
     }
@@ -233,7 +238,7 @@ void ProcessWorld::wait_for(std::span<const std::string> keys, double deadline_s
     if (waited >= deadline_s) fail(Failure::deadline, "waiting for the store", deadline_s);
     if (store_->wait(keys, std::min(deadline_s - waited, 0.1))) return;
     // The missing rank may have ended.
-    if (store_->try_get(Store::any_gone_key)) {
+    if (has_lost_a_rank()) {
       fail(Failure::connection, "waiting for the store", deadline_s);
     }
     if (waited >= next_report) {
@@ -276,7 +281,7 @@ void ProcessWorld::fail(Failure failure, const std::string& detail, double deadl
 Verdict ProcessWorld::agree_on_verdict(Failure failure, const std::string& detail,
                                        double deadline_s) {
   Store& store = *verdict_store_;
-  publish(store, false);
+  publish(false);
   // One rank reads the reports of all others, the first that found the failure: if every rank did,
   // the number of reads would be the square of the number of ranks. The next takes over if it does
   // not reach a verdict.

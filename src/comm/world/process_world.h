@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ProcessWorld: this process as one rank of a run of processes, independent of the back end. It
+// ProcessWorld: this process as one rank of an epoch of a run of processes, independent of the back
+// end. A process that lives on after an abort makes another one, of a higher epoch. It
 // publishes the rank's position to the store four times a second, reads from it whether the run was
 // aborted, and agrees with the other ranks on one verdict. Back ends (gloo, nccl) are built on it.
 #pragma once
@@ -15,6 +16,7 @@
 
 #include "comm/failure/flight_recorder.h"
 #include "comm/failure/verdict.h"
+#include "comm/store/membership.h"
 #include "comm/store/store.h"
 #include "comm/store/store_server.h"
 #include "comm/world/rank_env.h"
@@ -45,8 +47,10 @@ class ProcessWorld {
 
   const RankInfo& info() const { return info_; }
   FlightRecorder& recorder() { return recorder_; }
-  // The store for rendezvous with other ranks. REQUIRES: more than one rank.
+  // The store for rendezvous with other ranks of this epoch. REQUIRES: more than one rank.
   Store& store() { return *store_; }
+  // Whether a rank has ended without leaving. REQUIRES: more than one rank.
+  bool has_lost_a_rank() { return membership_->changed(0).has_value(); }
 
   // Returns why the run was aborted; none if it was not.
   std::optional<Verdict> verdict() const;
@@ -105,7 +109,7 @@ class ProcessWorld {
   ProcessWorld(Rendezvous found, Options options);
   void send_heartbeats();
   void log_waiting(double waited_s, double deadline_s);
-  void publish(Store& store, bool has_left) const;
+  void publish(bool has_left) const;
   void abort_here(const Verdict&) noexcept;
   Verdict store_is_gone(const base::Error&) const;
   void write_flight() noexcept;
@@ -118,8 +122,9 @@ class ProcessWorld {
   std::unique_ptr<JobTokenFile> token_file_;
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<Store> store_;            // used by the back end's rendezvous
-  std::unique_ptr<Store> heartbeat_store_;  // of the heartbeat
-  std::unique_ptr<Store> verdict_store_;    // used by the thread that finds a failure
+  std::unique_ptr<Store> heartbeat_store_;  // of the heartbeat and of membership_
+  std::unique_ptr<Membership> membership_;
+  std::unique_ptr<Store> verdict_store_;  // used by the thread that finds a failure
 
   mutable std::mutex mutex_;  // guards verdict_, is_stopping_, has_written_flight_, keeps_flight_
   std::condition_variable changed_;

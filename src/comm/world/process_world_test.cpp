@@ -127,7 +127,11 @@ TEST(ProcessWorld, a_rank_that_ended_is_found_even_if_no_call_fails) {
   info.token = "job";
   ProcessWorld world(info, {.deadline_s = 30, .heartbeat_s = 0.01, .gone_s = 0.05});
   world.keep_flight(false);
-  { TcpStore(parse_store_address(info.store), {.token = "job"}).join("1"); }
+  {
+    TcpStore other(parse_store_address(info.store), {.token = "job"});
+    other.enter(info.epoch);
+    other.join("1");
+  }
   for (int i = 0; i < 1000 && !world.is_aborted(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

@@ -331,6 +331,7 @@ RankInfo detect_rank(const Environment& environment) {
   if (info.is_watched) info.life_line = reader.integer("TRIREME_LIFE_LINE").value_or(-1);
   info.debug = debug_from(environment);
   info.cpu_threads = threads_from(environment, info.warnings);
+  if (info.is_watched) info.epoch = reader.integer("TRIREME_EPOCH").value_or(0);
   if (const auto deadline = reader.text("TRIREME_DEADLINE")) {
     const auto seconds = number_from(*deadline);
     if (!seconds || !(*seconds > 0)) {
@@ -362,6 +363,7 @@ Environment environment_for(const RankInfo& info) {
                      {"TRIREME_LOCAL_RANK", std::to_string(info.local_rank)},
                      {"TRIREME_LOCAL_WORLD", std::to_string(info.local_world)},
                      {"TRIREME_NODE", std::to_string(info.node)},
+                     {"TRIREME_EPOCH", std::to_string(info.epoch)},
                      {"TRIREME_STORE", info.store}};
   if (info.deadline_s > 0) out["TRIREME_DEADLINE"] = fmt::format("{}", info.deadline_s);
   if (!info.flight_folder.empty()) out["TRIREME_FLIGHT"] = info.flight_folder;

@@ -24,6 +24,7 @@ struct RankInfo {
   int rank = 0, world = 1;
   int local_rank = 0, local_world = 1;  // on this node
   int node = 0;
+  int64_t epoch = 0;  // of the run; processes of lower ones are refused by the store
   RankSource source = RankSource::none;
   // Address for open_store(). Empty with one rank, and if rendezvous() (comm/world/rendezvous.h)
   // finds it: by PMI on `pmi_descriptor`, or not at all, for the reason `store_problem`.

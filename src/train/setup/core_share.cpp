@@ -31,7 +31,7 @@ bool wait_for_masks(comm::ProcessWorld& world, const std::vector<std::string>& k
   for (int slice = 0; slice < max_slices; ++slice) {
     if (world.info().stop != nullptr && world.info().stop->load()) return false;
     if (world.store().wait(keys, slice_seconds)) return true;
-    if (world.is_aborted() || world.store().try_get(comm::Store::any_gone_key)) return false;
+    if (world.is_aborted() || world.has_lost_a_rank()) return false;
   }
   return false;
 }
@@ -50,7 +50,7 @@ int share_of_host_cores(comm::ProcessWorld& world) {
     (void)wait_for_masks(world, keys);
     const auto found = world.store().read(keys);
     for (size_t local = 0; local < masks.size(); ++local) {
-      if (found[local]) masks[local] = device::mask_from(found[local]->text);
+      if (found[local]) masks[local] = device::mask_from(*found[local]);
     }
   }
   return device::share_of_cores(masks, own, cores.quota);
