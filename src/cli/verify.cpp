@@ -26,9 +26,9 @@ int print(const Report& report, const Args& args) {
 }
 
 int run_verify(const Args& args) {
-  const config::Config config = config::load(
+  const config::Config asked = config::load(
       config_text_of(args), {.overrides = overrides_of(args), .model_folders = model_folders()});
-  train::VerifyJob job = train::make_verify_job(config);
+  train::VerifyJob job = train::make_verify_job(config::solved(asked, 0));
   job.deadline_s = args.number("--deadline");
   if (!(job.deadline_s > 0)) {
     throw base::ConfigError(fmt::format("--deadline {}: above 0", args.text("--deadline")));

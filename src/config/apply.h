@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "config/document.h"
@@ -17,6 +18,10 @@ namespace trireme::config {
 
 class Report {
  public:
+  Report() = default;
+  // A report of rules between keys that were given at these places.
+  explicit Report(std::map<std::string, std::string> places) : where_(std::move(places)) {}
+
   void add(const std::string& where, const std::string& problem);
   // Adds a problem of one key: rules that involve the key are not checked any more.
   void add_bad_key(const std::string& path, const std::string& where, const std::string& problem);
@@ -25,6 +30,8 @@ class Report {
 
   bool is_bad(const std::string& path) const { return bad_.contains(path); }
   bool was_given(const std::string& path) const { return where_.contains(path); }
+  // The places of all given keys, by path.
+  const std::map<std::string, std::string>& places() const { return where_; }
   // Returns where the key was given last, or "default".
   std::string where(const std::string& path) const;
 

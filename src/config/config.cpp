@@ -33,11 +33,14 @@ Source read_source(const ConfigText& given, Report& report);
 void find_model(const Source& source, const ConfigText& given, const LoadOptions& options,
                 bool is_name_overridden, Config& config, Report& report);
 std::string title_of(const ConfigText& given) {
-  return given.name.empty() ? "configuration" : given.name;
+  return given.name.empty() ? Origin{}.title : given.name;
 }
 // Sizes the lists of the configuration for the elements that the entries name.
 void make_lists(const std::vector<Entry>& entries, Config& config, Report& report);
-void solve(Config& config, const Report& report);
+// Fills in names of the run and its lists, and reads the schedule file.
+void complete(Config& config, const fs::path& folder, Report& report);
+// Fills in all other open keys and reports broken rules.
+void solve(Config& config, int world, const std::optional<SavedSums>& saved, Report& report);
 void check_rules(const Config& config, Report& report);
 
 }  // namespace
@@ -65,11 +68,19 @@ Config load(const ConfigText& given, const LoadOptions& options) {
   apply(overrides, keys, title, report);
   check_recipe_alias(overrides, keys, report);
   find_model(source, given, options, is_name_overridden, config, report);
-  solve(config, report);
-  solve_layout(config, given.folder, options, report);
-  solve_lists(config);
-  check_rules(config, report);
+  complete(config, given.folder, report);
+  Config trial = config;
+  solve(trial, options.world, {}, report);
   report.throw_if_any(title);
+  config.origin = {title, report.places()};
+  return config;
+}
+
+Config solved(const Config& asked, int world, const std::optional<SavedSums>& saved) {
+  Config config = asked;
+  Report report(asked.origin.places);
+  solve(config, world, saved, report);
+  report.throw_if_any(asked.origin.title);
   return config;
 }
 
@@ -250,15 +261,22 @@ void cut_warmup(Config& c, const Report& report) {
   warmup = c.training.steps - 1;
 }
 
-void solve(Config& c, const Report& report) {
+void complete(Config& c, const fs::path& folder, Report& report) {
   if (c.system.device == "gpu") c.system.device = "cuda";
+  solve_job(c);
+  solve_lists(c);
+  read_schedule(c, folder, report);
+}
+
+void solve(Config& c, int world, const std::optional<SavedSums>& saved, Report& report) {
   constexpr int64_t default_seq_len = 2048;
   if (c.training.seq_len == -1) {
     c.training.seq_len = std::clamp<int64_t>(c.dims.max_seq, 1, default_seq_len);
   }
   if (c.lr_scheduler.total_steps == -1) c.lr_scheduler.total_steps = c.training.steps;
   cut_warmup(c, report);
-  solve_job(c);
+  solve_layout(c, world, saved, report);
+  check_rules(c, report);
 }
 
 // REQUIRES: the model's sizes are legal.
@@ -412,7 +430,7 @@ Config settle_dtype(Config c, bool on_gpu) {
   const spec::Settled settled = spec::settle(spec::sizes_of(c.dims), workload_of(c), 0,
                                              layout_of(c), spec::Whose::engine, layout_paths());
   for (const spec::Broken& broken : settled.broken) {
-    // load() has checked the other rules.
+    // solved() has checked the other rules.
     if (std::ranges::find(broken.rule->keys, spec::LayoutKey::precision) ==
         broken.rule->keys.end()) {
       continue;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Config: everything a user decides about a run, as plain data. Section and key names are those of
 // TorchTitan if the meaning is the same. schema.h defines the meaning and limits of each key;
-// load() reads a file, applies overrides, and reports every problem at once.
+// load() reads a file, applies overrides, and reports every problem at once; what was left open
+// stays open. solved() fills it in for a number of ranks, as often as that changes.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -48,7 +50,7 @@ struct Optimizer {
 
 struct LrScheduler {
   int64_t warmup_steps = 0;
-  int64_t total_steps = -1;  // load() replaces -1 by training.steps
+  int64_t total_steps = -1;  // solved() replaces -1 by training.steps
   double decay_ratio = 0.2;
   std::string decay_type = "cosine";
   double min_lr_factor = 0.1;
@@ -73,8 +75,8 @@ struct Training {
   std::string tokenizer;
   std::string packing = "none";
   int64_t local_batch_size = 8;
-  int64_t global_batch_size = -1;  // load() replaces -1 by local_batch_size * logical_dp
-  int64_t seq_len = -1;            // load() replaces -1 by min(2048, the model's max_seq)
+  int64_t global_batch_size = -1;  // solved() replaces -1 by local_batch_size * logical_dp
+  int64_t seq_len = -1;            // solved() replaces -1 by min(2048, the model's max_seq)
   double max_norm = 1;
   std::string clip = "fixed";
   double skip_norm_multiple = 20;
@@ -157,7 +159,7 @@ struct Alerts {
   int64_t skipped_steps = 10;
 };
 
-// load() replaces -1, logical_dp = 0 and reduce = "auto" by the solved values.
+// solved() replaces -1, logical_dp = 0 and reduce = "auto".
 struct Parallelism {
   int64_t data_parallel_replicate_degree = 1;
   int64_t data_parallel_shard_degree = -1;
@@ -232,6 +234,12 @@ struct Phase {
   NamedNumbers weights;  // by data set; one that is not named has none
 };
 
+// Where a configuration and its keys come from, for messages.
+struct Origin {
+  std::string title = "configuration";        // the name of the file
+  std::map<std::string, std::string> places;  // of given keys by path, the last one of each
+};
+
 struct Config {
   Job job;
   Model model;
@@ -255,8 +263,9 @@ struct Config {
   spec::ModelDims dims;
   // The schedule of pipeline_parallel_schedule_file, if one is named. Not a key.
   std::optional<schedule::Schedule> custom_schedule;
-  // The given values that load() changed, one human-readable line each. Not a key.
+  // The given values that solved() changed, one human-readable line each. Not a key.
   std::vector<std::string> notes;
+  Origin origin;  // not a key
 };
 
 // Returns the sequences of one validation, the same for every layout and micro-batch; -1: all
@@ -266,8 +275,8 @@ int64_t validation_samples(const Config&);
 // Compares the resolved forms.
 bool operator==(const Config&, const Config&);
 
-// The order of sums of the run that is resumed. Open keys get these values if the new layout allows
-// it, so that the run continues bit-identically.
+// The order of sums of the run that is resumed. solved() gives open keys these values if the new
+// layout allows it, so that the run continues bit-identically.
 struct SavedSums {
   int logical_dp = 0;
   spec::ReduceWhen reduce = spec::ReduceWhen::once;  // never automatic
@@ -280,9 +289,9 @@ struct LoadOptions {
   std::vector<std::string> overrides;
   // Folders that are searched for <model.name>.toml, after `models` beside the configuration file.
   std::vector<std::filesystem::path> model_folders;
-  // Ranks of this run, which must be the product of the degrees; 0: that product.
+  // Ranks for which solved() is tried, with the same meaning: its problems are reported with the
+  // others.
   int world = 0;
-  std::optional<SavedSums> saved;  // set if a run is resumed
 };
 
 // The text of a configuration.
@@ -298,19 +307,25 @@ ConfigText read_config_text(const std::filesystem::path& path);
 // Does the path name standard input, a pipe or a terminal, which only one process can read, once?
 bool is_read_once(const std::filesystem::path& path);
 
-// Accepts TOML or a resolved JSON object (distinguished by content). The result is resolved: it has
-// no -1 that stands for another value, and `dims` is filled in; system.device and precision.recipe,
-// which depend on the machine, may be "auto". Throws IoError if a file cannot be read, otherwise
-// one ConfigError with a line for every unknown section or key, wrong type and broken rule.
+// Accepts TOML or a resolved JSON object (distinguished by content). The result has the keys as
+// they were asked for: open ones stay -1, 0 or "auto", but names and folders, `dims` and the custom
+// schedule are filled in. Throws IoError if a file cannot be read, otherwise one ConfigError with a
+// line for every unknown section or key, wrong type and broken rule.
 Config load(const ConfigText& given, const LoadOptions& options);
 // The same for a file; an empty path means defaults only.
 Config load(const std::filesystem::path& file, const LoadOptions& options);
 
-// Replaces precision.recipe = "auto" by bf16 on a GPU and by fp32 on the CPU; load() does not know
-// the device. Throws ConfigError if another key requires the other one.
+// Returns a loaded configuration without open keys, for so many ranks, which must be the product of
+// the degrees; 0: that product. Only system.device and precision.recipe, which depend on the
+// machine, may still be "auto". A pure function; what is already solved does not change. Throws one
+// ConfigError with a line for every broken rule.
+Config solved(const Config& asked, int world, const std::optional<SavedSums>& saved = {});
+
+// Replaces precision.recipe = "auto" by bf16 on a GPU and by fp32 on the CPU; solved() does not
+// know the device. Throws ConfigError if another key requires the other one.
 Config settle_dtype(Config, bool on_gpu);
 
-// Returns the resolved form, with every key and the model's dims: load() reads it back to an equal
+// Returns every key and the model's dims. load() reads what solved() returned back to an equal
 // Config, also on a machine without model files.
 base::Json to_json(const Config&);
 

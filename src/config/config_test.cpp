@@ -23,7 +23,7 @@ LoadOptions with(std::vector<std::string> overrides = {}) {
 
 Config load_text(const std::string& text, std::vector<std::string> overrides = {}) {
   const TemporaryFolder folder;
-  return load(folder.write("run.toml", text), with(std::move(overrides)));
+  return load_solved(folder.write("run.toml", text), with(std::move(overrides)));
 }
 
 // A complete file; the text that a test adds begins at line 3.
@@ -44,7 +44,7 @@ std::string text_of(const std::filesystem::path& path) {
 
 TEST(Config, every_key_of_a_file_is_read) {
   // Each key gets a legal value that differs from its default.
-  Config wanted = load("", with({"model.name=llama-15m"}));
+  Config wanted = load_solved("", with({"model.name=llama-15m"}));
   std::string text;
   std::string section;
   for (const Key& key : keys_of(wanted)) {
@@ -83,6 +83,29 @@ TEST(Config, defaults_are_resolved) {
   EXPECT_EQ(c.dims.name, "llama-15m");
   EXPECT_EQ(c.dims.vocab, 4096);
   EXPECT_EQ(load_text("model.name = 'llama-8b'").training.seq_len, 2048);
+}
+
+// What a call leaves open can be solved again, for other ranks.
+TEST(Config, loading_keeps_open_keys_open) {
+  const TemporaryFolder folder;
+  Config asked = load(folder.write("run.toml", small("[lr_scheduler]\nwarmup_steps = 5000\n")),
+                      {.overrides = {"parallelism.tensor_parallel_degree=-1"},
+                       .model_folders = {shipped_models()},
+                       .world = 2});
+  EXPECT_EQ(asked.parallelism.tensor_parallel_degree, -1);
+  EXPECT_EQ(asked.lr_scheduler.warmup_steps, 5000);
+  EXPECT_TRUE(asked.notes.empty());
+  Config defaults;
+  const std::vector<Key> keys = keys_of(asked), all = keys_of(defaults);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (asked.origin.places.contains(keys[i].path()) || keys[i].section == "job") continue;
+    EXPECT_EQ(value_json(keys[i]), value_json(all[i])) << keys[i].path();
+  }
+  EXPECT_EQ(asked.origin.places.at("lr_scheduler.warmup_steps"),
+            (folder.path() / "run.toml").string() + ":4");
+  EXPECT_EQ(solved(asked, 2).parallelism.tensor_parallel_degree, 2);
+  EXPECT_EQ(solved(asked, 1).parallelism.tensor_parallel_degree, 1);
+  EXPECT_EQ(solved(asked, 1).notes.size(), 1U);
 }
 
 TEST(Config, a_validation_has_the_same_samples_for_every_micro_batch) {
@@ -150,8 +173,8 @@ TEST(Config, dtype_is_left_to_the_device_unless_it_is_given) {
 }
 
 TEST(Config, model_overrides_change_the_dims) {
-  const Config c = load("", with({"--model.name=gpt2-124m", "--model.vocab_size=50304",
-                                  "--model.max_seq=2048", "--training.seq_len=2048"}));
+  const Config c = load_solved("", with({"--model.name=gpt2-124m", "--model.vocab_size=50304",
+                                         "--model.max_seq=2048", "--training.seq_len=2048"}));
   EXPECT_EQ(c.dims.vocab, 50304);
   EXPECT_EQ(c.dims.max_seq, 2048);
 }
@@ -181,11 +204,12 @@ TEST(Config, the_section_moe_overrides_the_balance_of_the_model) {
 
 TEST(Config, resolved_form_reads_back_without_model_files) {
   for (const char* name : {"llama-1b", "gpt2-10m", "qwen3-0.6b", "qwen2-0.5b", "kjv-moe"}) {
-    const Config first = load("", with({fmt::format("model.name={}", name), "model.vocab_size=512",
-                                        "optimizer.lr=0.0012345678901234567", "debug.seed=77"}));
+    const Config first =
+        load_solved("", with({fmt::format("model.name={}", name), "model.vocab_size=512",
+                              "optimizer.lr=0.0012345678901234567", "debug.seed=77"}));
     const TemporaryFolder folder;
     const auto file = folder.write("config.json", to_json(first).dump(2));
-    const Config second = load(file, {});
+    const Config second = load_solved(file, {});
     EXPECT_EQ(to_json(first).dump(), to_json(second).dump());
     EXPECT_TRUE(first == second);
     EXPECT_TRUE(spec::make_model(first.dims) == spec::make_model(second.dims));
@@ -196,13 +220,13 @@ TEST(Config, resolved_form_accepts_overrides) {
   const TemporaryFolder folder;
   const auto file = folder.write(
       "config.json",
-      to_json(load("", with({"--model.name=llama-15m", "--training.steps=9"}))).dump());
-  const Config c = load(file, with({"--optimizer.lr=1e-2", "--model.vocab_size=999"}));
+      to_json(load_solved("", with({"--model.name=llama-15m", "--training.steps=9"}))).dump());
+  const Config c = load_solved(file, with({"--optimizer.lr=1e-2", "--model.vocab_size=999"}));
   EXPECT_EQ(c.optimizer.lr, 1e-2);
   EXPECT_EQ(c.training.steps, 9);
   EXPECT_EQ(c.dims.vocab, 999);
-  EXPECT_FALSE(c == load(file, {}));
-  EXPECT_EQ(load(file, with({"--model.name=gpt2-10m"})).dims.family, spec::Family::gpt2);
+  EXPECT_FALSE(c == load_solved(file, {}));
+  EXPECT_EQ(load_solved(file, with({"--model.name=gpt2-10m"})).dims.family, spec::Family::gpt2);
 }
 
 TEST(Config, models_are_found_beside_the_file_and_by_path) {
@@ -210,10 +234,11 @@ TEST(Config, models_are_found_beside_the_file_and_by_path) {
   folder.write("models/mine.toml",
                "family = 'gpt2'\nlayers = 1\nhidden = 8\nheads = 2\nffn = 8\nvocab = 9\n"
                "max_seq = 4\n");
-  EXPECT_EQ(load(folder.write("a.toml", "[model]\nname = 'mine'"), {}).dims.name, "mine");
-  EXPECT_EQ(load(folder.write("b.toml", "[model]\nname = 'models/mine.toml'"), {}).dims.vocab, 9);
+  EXPECT_EQ(load_solved(folder.write("a.toml", "[model]\nname = 'mine'"), {}).dims.name, "mine");
+  EXPECT_EQ(
+      load_solved(folder.write("b.toml", "[model]\nname = 'models/mine.toml'"), {}).dims.vocab, 9);
   const auto path = (folder.path() / "models" / "mine.toml").string();
-  EXPECT_EQ(load("", {.overrides = {"model.name=" + path}}).dims.hidden, 8);
+  EXPECT_EQ(load_solved("", {.overrides = {"model.name=" + path}}).dims.hidden, 8);
 }
 
 TEST(Config, the_model_of_init_from_is_the_default) {
@@ -221,7 +246,7 @@ TEST(Config, the_model_of_init_from_is_the_default) {
   folder.write("weights/config.json",
                R"({"model_type":"gpt2","vocab_size":50,"n_embd":8,"n_layer":1,"n_head":2})");
   const auto path = (folder.path() / "weights").string();
-  const Config c = load("", {.overrides = {"training.init_from=" + path}});
+  const Config c = load_solved("", {.overrides = {"training.init_from=" + path}});
   EXPECT_EQ(c.model.name, path);
   EXPECT_EQ(c.dims.vocab, 50);
   EXPECT_EQ(c.dims.name, "weights");
@@ -229,10 +254,10 @@ TEST(Config, the_model_of_init_from_is_the_default) {
 
 TEST(Config, shipped_files_load) {
   for (const char* name : {"kjv", "llama-11m", "gpt2-124m", "long"}) {
-    const Config c = load(source_root() / "configs" / (std::string(name) + ".toml"), {});
+    const Config c = load_solved(source_root() / "configs" / (std::string(name) + ".toml"), {});
     EXPECT_FALSE(c.training.dataset_path.empty()) << name;
   }
-  const Config ranks = load(source_root() / "configs" / "llama-8b-128k.toml", {.world = 16});
+  const Config ranks = load_solved(source_root() / "configs" / "llama-8b-128k.toml", {.world = 16});
   EXPECT_EQ(ranks.parallelism.data_parallel_shard_degree, 2);
   EXPECT_EQ(settled_layout(ranks).ulysses, 8);
 }
@@ -272,7 +297,7 @@ TEST(Config, defaults_obey_their_rules) {
 TEST(Config, name_and_folder_follow_from_each_other) {
   const auto job = [](std::vector<std::string> overrides) {
     overrides.emplace_back("model.name=llama-15m");
-    const Job found = load("", with(overrides)).job;
+    const Job found = load_solved("", with(overrides)).job;
     return found.name + " in " + found.dump_folder;
   };
   EXPECT_EQ(job({}), "llama-15m in runs/llama-15m");
@@ -568,7 +593,7 @@ TEST(ConfigRefusal, reports_every_problem_at_once_in_the_order_of_the_file) {
 
 TEST(ConfigRefusal, of_resolved_files) {
   const TemporaryFolder folder;
-  const base::Json good = to_json(load("", with({"model.name=llama-15m"})));
+  const base::Json good = to_json(load_solved("", with({"model.name=llama-15m"})));
   const auto refused = [&](const std::string& text) {
     const auto file = folder.write("config.json", text);
     const std::string message = message_of([&] { (void)load(file, {}); });

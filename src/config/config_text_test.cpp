@@ -24,7 +24,7 @@ Config loaded(const std::string& text, const spec::Layout& l) {
   options.model_folders = {shipped_models()};
   options.world = static_cast<int>(l.ranks());
   options.overrides = {"--training.dataset_path=tokens.bin"};
-  return load(folder.write("plan.toml", text), options);
+  return load_solved(folder.write("plan.toml", text), options);
 }
 
 // The plan that `train` makes of it equals the solved one, field by field.
@@ -47,8 +47,8 @@ TEST(ConfigText, any_layout_loads_as_itself) {
       EXPECT_EQ(layout_of(other).tp, l.tp);
       const TemporaryFolder folder;
       const Config again =
-          load(folder.write("run.json", to_json(config).dump()),
-               {.model_folders = {shipped_models()}, .world = static_cast<int>(l.ranks())});
+          load_solved(folder.write("run.json", to_json(config).dump()),
+                      {.model_folders = {shipped_models()}, .world = static_cast<int>(l.ranks())});
       EXPECT_EQ(settled_layout(again), l) << spec::to_text(l);
     }
   }

@@ -7,9 +7,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
+#include "config/config.h"
 
 namespace trireme::config {
 
@@ -18,6 +20,13 @@ inline std::filesystem::path source_root() {
   return std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
 }
 inline std::filesystem::path shipped_models() { return source_root() / "configs" / "models"; }
+
+// Returns the configuration that a run of options.world ranks has.
+template <typename Given>
+Config load_solved(const Given& given, const LoadOptions& options,
+                   const std::optional<SavedSums>& saved = {}) {
+  return solved(load(given, options), options.world, saved);
+}
 
 // A folder that the destructor removes with all its content.
 class TemporaryFolder {

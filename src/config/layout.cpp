@@ -48,8 +48,8 @@ void settle_rest(Config& c, Report& report) {
   }
 }
 
-// Reads the schedule file that a configuration in `folder` names, if any.
-bool read_schedule(Config& c, const fs::path& folder, Report& report) {
+// Returns false for a file that cannot be used.
+bool read_schedule_file(Config& c, const fs::path& folder, Report& report) {
   const std::string key = "parallelism.pipeline_parallel_schedule_file";
   std::string& name = c.parallelism.pipeline_parallel_schedule_file;
   c.custom_schedule.reset();
@@ -70,15 +70,14 @@ bool read_schedule(Config& c, const fs::path& folder, Report& report) {
   return false;
 }
 
-// Reports a schedule that is not in the catalogue, and uses 1F1B for the remaining checks.
-void check_schedule_name(Config& c, Report& report) {
+// Reports a schedule that is not in the catalogue; the remaining checks take it for 1F1B.
+void check_schedule_name(const Config& c, Report& report) {
   const std::string key = "parallelism.pipeline_parallel_schedule";
-  std::string& name = c.parallelism.pipeline_parallel_schedule;
+  const std::string& name = c.parallelism.pipeline_parallel_schedule;
   if (schedule::kind_from_name(name)) return;
   report.blame({key}, fmt::format("{} = {}: unknown schedule; allowed are {} [schedule.name]", key,
                                   name, schedule::listed_names("or")));
   report.mark_bad(key);
-  name = "1F1B";
 }
 
 // Fills in open fields with the saved values: all of them, or without the reduction, or the batch
@@ -275,23 +274,25 @@ void set_layout(Config& c, const spec::Layout& l) {
   c.system.determinism = l.deterministic ? "l1" : "fast";
 }
 
-void solve_layout(Config& c, const fs::path& folder, const LoadOptions& options, Report& report) {
-  if (!read_schedule(c, folder, report)) {
+void read_schedule(Config& c, const fs::path& folder, Report& report) {
+  if (!read_schedule_file(c, folder, report)) {
     report.mark_bad("parallelism.pipeline_parallel_schedule_file");
   }
   check_schedule_name(c, report);
+}
+
+void solve_layout(Config& c, int world, const std::optional<SavedSums>& saved, Report& report) {
   settle_rest(c, report);
   spec::Layout asked = layout_of(c);
   spec::Workload work = workload_of(c);
   const spec::ModelSizes sizes =
       report.is_bad("model.dims") ? spec::ModelSizes{} : spec::sizes_of(c.dims);
-  if (options.saved) take_saved_sums(sizes, *options.saved, options.world, work, asked);
+  if (saved) take_saved_sums(sizes, *saved, world, work, asked);
   spec::LayoutNames names = layout_paths();
   if (!report.was_given(recipe_key) && report.was_given(recipe_alias)) {
     names[static_cast<size_t>(spec::LayoutKey::precision)] = recipe_alias;
   }
-  const spec::Settled settled =
-      spec::settle(sizes, work, options.world, asked, spec::Whose::engine, names);
+  const spec::Settled settled = spec::settle(sizes, work, world, asked, spec::Whose::engine, names);
   for (const spec::Broken& broken : settled.broken) {
     std::vector<std::string> keys;
     for (const spec::LayoutKey key : broken.rule->keys) {

@@ -9,11 +9,13 @@
 
 namespace trireme::config {
 
-// Fills in open keys (-1, logical_dp = 0, reduce = "auto", the batch) and reports every rule that
-// degrees, model and batch break together; reads the schedule file. `folder` is that of the
-// configuration's file; of `options` only `world` and `saved` are used.
-void solve_layout(Config& config, const std::filesystem::path& folder, const LoadOptions& options,
-                  Report& report);
+// Reads the schedule file, if one is named; `folder` is that of the configuration's file. Reports a
+// file or a name of a schedule that cannot be used.
+void read_schedule(Config& config, const std::filesystem::path& folder, Report& report);
+
+// Fills in open keys (-1, logical_dp = 0, reduce = "auto", the batch) for solved(), and reports
+// every rule that degrees, model and batch break together.
+void solve_layout(Config& config, int world, const std::optional<SavedSums>& saved, Report& report);
 
 // Reports a file, or overrides, that give both precision.recipe and training.dtype, which is its
 // alias, with different values.
@@ -24,7 +26,7 @@ void check_recipe_alias(const std::vector<Entry>& entries, const std::vector<Key
 // precision.recipe = "auto" is read as bf16.
 spec::Layout layout_of(const Config& config);
 spec::Workload workload_of(const Config& config);
-// The same without open fields. REQUIRES: a configuration that load() returned.
+// The same without open fields. REQUIRES: a configuration that solved() returned.
 spec::Layout settled_layout(const Config& config);
 
 // Sets every key of a layout, so that layout_of() returns it. A custom schedule is stored in

@@ -23,7 +23,7 @@ std::string override_text(const Key& key) {
 
 TEST(LayoutConfig, the_remaining_ranks_are_sharded) {
   const auto four = [](std::vector<std::string> overrides) {
-    return load("", with(std::move(overrides), 4));
+    return load_solved("", with(std::move(overrides), 4));
   };
   const Config fsdp = four({});
   EXPECT_EQ(fsdp.parallelism.data_parallel_shard_degree, 4);
@@ -43,14 +43,12 @@ TEST(LayoutConfig, the_remaining_ranks_are_sharded) {
   // A resolved configuration does not change.
   const TemporaryFolder folder;
   const LoadOptions again{.overrides = {}, .model_folders = {shipped_models()}, .world = 4};
-  EXPECT_TRUE(load(folder.write("run.json", to_json(hybrid).dump()), again) == hybrid);
+  EXPECT_TRUE(load_solved(folder.write("run.json", to_json(hybrid).dump()), again) == hybrid);
 }
 
 TEST(LayoutConfig, open_keys_take_the_values_of_the_run_that_is_resumed) {
   const auto resumed = [](const SavedSums& saved, std::vector<std::string> overrides, int world) {
-    LoadOptions options = with(std::move(overrides), world);
-    options.saved = saved;
-    return load("", options);
+    return load_solved("", with(std::move(overrides), world), saved);
   };
   const SavedSums saved{.logical_dp = 4, .reduce = spec::ReduceWhen::each, .global_batch_size = 64};
   for (const int world : {1, 2, 4}) {
@@ -96,10 +94,10 @@ TEST(LayoutConfig, all_wrong_degrees_are_refused_at_once) {
 }
 
 TEST(LayoutConfig, keys_of_context_parallelism_become_the_layout) {
-  const Config c = load("", with({"parallelism.context_parallel_degree=4",
-                                  "parallelism.context_parallel_kind=ulysses_gather",
-                                  "parallelism.context_parallel_slices=striped"},
-                                 8));
+  const Config c = load_solved("", with({"parallelism.context_parallel_degree=4",
+                                         "parallelism.context_parallel_kind=ulysses_gather",
+                                         "parallelism.context_parallel_slices=striped"},
+                                        8));
   EXPECT_EQ(c.parallelism.data_parallel_shard_degree, 2);
   const spec::Layout layout = settled_layout(c);
   EXPECT_EQ(layout.cp, 4);
@@ -113,9 +111,9 @@ TEST(LayoutConfig, keys_of_context_parallelism_become_the_layout) {
 }
 
 TEST(LayoutConfig, keys_of_a_recipe_become_the_layout) {
-  const Config c = load("", with({"precision.recipe=fp8", "precision.bf16_first=2",
-                                  "precision.bf16_last=0", "precision.bf16_blocks=[3,4]"},
-                                 1));
+  const Config c = load_solved("", with({"precision.recipe=fp8", "precision.bf16_first=2",
+                                         "precision.bf16_last=0", "precision.bf16_blocks=[3,4]"},
+                                        1));
   EXPECT_EQ(c.precision.recipe, "fp8-tensor");
   const spec::Layout layout = settled_layout(c);
   EXPECT_EQ(layout.precision, spec::Precision::fp8);
@@ -126,13 +124,14 @@ TEST(LayoutConfig, keys_of_a_recipe_become_the_layout) {
   set_layout(other, layout);
   EXPECT_EQ(settled_layout(other), layout);
   const TemporaryFolder folder;
-  EXPECT_TRUE(load(folder.write("run.json", to_json(c).dump()), with({}, 1)) == c);
+  EXPECT_TRUE(load_solved(folder.write("run.json", to_json(c).dump()), with({}, 1)) == c);
 }
 
 TEST(LayoutConfig, the_alias_of_the_recipe_must_agree_with_it) {
   const auto recipe = [](const std::string& file, std::vector<std::string> overrides) {
     const TemporaryFolder folder;
-    return load(folder.write("run.toml", file), with(std::move(overrides), 1)).precision.recipe;
+    return load_solved(folder.write("run.toml", file), with(std::move(overrides), 1))
+        .precision.recipe;
   };
   const auto message = [&](const std::string& file, const std::vector<std::string>& overrides) {
     return message_of([&] { (void)recipe(file, overrides); });
@@ -159,12 +158,13 @@ TEST(LayoutConfig, the_alias_of_the_recipe_must_agree_with_it) {
 // ---- pipelines (llama-15m: 6 blocks, with embedding and head 8 layers)
 
 TEST(LayoutConfig, pipeline_keys_become_the_layout) {
-  const Config c = load("", with({"parallelism.pipeline_parallel_degree=2",
-                                  "parallelism.pipeline_parallel_schedule=Interleaved",
-                                  "parallelism.pipeline_parallel_first_layers=[0, 3,5, 7]",
-                                  "parallelism.pipeline_parallel_send_buffers=3",
-                                  "training.local_batch_size=1", "training.global_batch_size=8"},
-                                 4));
+  const Config c =
+      load_solved("", with({"parallelism.pipeline_parallel_degree=2",
+                            "parallelism.pipeline_parallel_schedule=Interleaved",
+                            "parallelism.pipeline_parallel_first_layers=[0, 3,5, 7]",
+                            "parallelism.pipeline_parallel_send_buffers=3",
+                            "training.local_batch_size=1", "training.global_batch_size=8"},
+                           4));
   EXPECT_EQ(c.parallelism.data_parallel_shard_degree, 2);
   const spec::Layout layout = settled_layout(c);
   EXPECT_EQ(layout.pp, 2);
@@ -177,14 +177,14 @@ TEST(LayoutConfig, pipeline_keys_become_the_layout) {
   EXPECT_EQ(layout.ranks(), 4);
   const TemporaryFolder folder;
   const LoadOptions again{.overrides = {}, .model_folders = {shipped_models()}, .world = 4};
-  EXPECT_TRUE(load(folder.write("run.json", to_json(c).dump()), again) == c);
+  EXPECT_TRUE(load_solved(folder.write("run.json", to_json(c).dump()), again) == c);
 }
 
 TEST(LayoutConfig, the_remaining_ranks_may_be_the_pipeline) {
-  const Config c =
-      load("", with({"parallelism.pipeline_parallel_degree=-1",
-                     "parallelism.tensor_parallel_degree=2", "training.global_batch_size=32"},
-                    8));
+  const Config c = load_solved(
+      "", with({"parallelism.pipeline_parallel_degree=-1", "parallelism.tensor_parallel_degree=2",
+                "training.global_batch_size=32"},
+               8));
   EXPECT_EQ(c.parallelism.pipeline_parallel_degree, 4);
   EXPECT_EQ(c.parallelism.data_parallel_shard_degree, 1);
   EXPECT_FALSE(settled_layout(c).keeps_params());
@@ -192,9 +192,9 @@ TEST(LayoutConfig, the_remaining_ranks_may_be_the_pipeline) {
 
 TEST(LayoutConfig, sharded_parameters_are_released_as_configured) {
   const auto keeps = [](const std::string& asked, const std::string& pp) {
-    return settled_layout(load("", with({"parallelism.fsdp_reshard_after_forward=" + asked,
-                                         "parallelism.pipeline_parallel_degree=" + pp},
-                                        4)))
+    return settled_layout(load_solved("", with({"parallelism.fsdp_reshard_after_forward=" + asked,
+                                                "parallelism.pipeline_parallel_degree=" + pp},
+                                               4)))
         .keeps_params();
   };
   EXPECT_FALSE(keeps("default", "1"));

@@ -19,7 +19,7 @@ namespace {
 
 spec::Plan plan_of_train(const Job& job, const Layout& l, const std::string& model) {
   const config::TemporaryFolder folder;
-  const config::Config config = config::load(
+  const config::Config config = config::load_solved(
       folder.write("plan.toml", config::config_text(workload_of(job), l, {model, ""})),
       {.overrides = {"--training.dataset_path=tokens.bin", "--checkpoint.export_folder="},
        .model_folders = {source_root() / "configs" / "models"},
@@ -59,11 +59,12 @@ TEST(PrintedMemory, equals_that_of_train_to_the_byte) {
 TEST(PrintedMemory, of_several_data_sets_equals_that_of_train_to_the_byte) {
   const config::TemporaryFolder folder;
   const auto load = [&](const std::string& sets) {
-    return config::load(folder.write("mixture.toml",
-                                     "[model]\nname = \"gpt2-124m\"\n[training]\nseq_len = 256\n"
-                                     "local_batch_size = 1\nglobal_batch_size = 8\n" +
-                                         sets),
-                        {.model_folders = {source_root() / "configs" / "models"}});
+    return config::load_solved(
+        folder.write("mixture.toml",
+                     "[model]\nname = \"gpt2-124m\"\n[training]\nseq_len = 256\n"
+                     "local_batch_size = 1\nglobal_batch_size = 8\n" +
+                         sets),
+        {.model_folders = {source_root() / "configs" / "models"}});
   };
   const std::string two =
       "[[training.dataset]]\nname = \"a\"\npath = \"a.bin\"\n"

@@ -76,10 +76,8 @@ base::Json head_json(const RunView& view, const RunView::Reading& run, size_t id
 }
 
 base::Json program_parameters(const RunFacts& facts) {
-  for (const base::Json* place : {&facts.prediction, &facts.plan}) {
-    if (place->is_object() && place->contains("parameters")) return (*place)["parameters"];
-  }
-  return nullptr;
+  const base::Json& prediction = facts.prediction;
+  return prediction.is_object() ? prediction.value("parameters", base::Json()) : base::Json();
 }
 
 std::vector<std::string> shown_tags(const MetricStore& metrics) {

@@ -69,10 +69,10 @@ Target target_of(const Args& args, const ckpt::Generation& from) {
         fmt::format("{}: there is no run.json of its run to change; give --config or --plan",
                     from.folder().string()));
   }
-  const config::Config asked = config::load(
-      file, {.overrides = args.overrides(), .model_folders = model_folders(), .world = 0});
+  const config::Config asked =
+      config::load(file, {.overrides = args.overrides(), .model_folders = model_folders()});
   const bool is_gpu = asked.system.device == "cuda";
-  const config::Config config = config::settle_dtype(asked, is_gpu);
+  const config::Config config = config::settle_dtype(config::solved(asked, 0), is_gpu);
   Target target{spec::make_model(config.dims), {}};
   target.plan = train::make_plan(
       config, target.model,

@@ -25,8 +25,9 @@ namespace {
 namespace fs = std::filesystem;
 
 void take_config(const Args& args, PlanQuestion& q) {
-  const config::Config config = config::load(
+  const config::Config asked = config::load(
       args.text("config"), {.overrides = args.overrides(), .model_folders = model_folders()});
+  const config::Config config = config::solved(asked, 0);
   q.job = plan::job_of(config);
   q.model = config.model.name;
   q.asked = plan::layout_of(config);

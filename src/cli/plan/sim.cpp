@@ -92,10 +92,9 @@ Pipeline pipeline_of(const Args& args, const config::Config& config, const spec:
 
 int run_sim(const Args& args) {
   // The costs are those of a GPU.
-  const config::Config config = config::settle_dtype(
-      config::load(args.text("config"),
-                   {.overrides = args.overrides(), .model_folders = model_folders()}),
-      true);
+  const config::Config asked = config::load(
+      args.text("config"), {.overrides = args.overrides(), .model_folders = model_folders()});
+  const config::Config config = config::settle_dtype(config::solved(asked, 0), true);
   double tflops = config.system.peak_tflops;
   if (args.has("--tflops")) tflops = above_zero(args, "--tflops");
   if (tflops <= 0) {

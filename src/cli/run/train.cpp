@@ -29,6 +29,7 @@
 #include "obs/run_owner.h"
 #include "train/checkpointing/resume_point.h"
 #include "train/run/trainer.h"
+#include "train/setup/asked_plan.h"
 #include "train/setup/setup.h"
 
 namespace trireme::cli {
@@ -191,11 +192,8 @@ config::Config train_config(const Args& args, const config::ConfigText& given, i
   if (const std::string folder = folder_of_run_json(args); !folder.empty()) {
     options.overrides.insert(options.overrides.begin(), "--job.dump_folder=" + folder);
   }
-  const config::Config config = config::load(given, options);
-  const auto point = train::find_resume_point(config, resume_of(args));
-  if (!point) return config;
-  options.saved = train::saved_sums(*point);
-  return config::load(given, options);
+  const config::Config asked = config::load(given, options);
+  return train::plan_for(asked, world, train::find_resume_point(asked, resume_of(args)));
 }
 
 void check_run_options(const Args& args, const config::Config& config) {

@@ -11,9 +11,9 @@
 
 namespace trireme::cli {
 
-// Loads the configuration from the text `given` and the options of the call (config_options.h).
-// `world` is the number of ranks; 0: the product of the degrees. Throws ConfigError with all
-// problems, or IoError.
+// Loads the configuration from the text `given` and the options of the call (config_options.h), and
+// solves it for `world` ranks and the checkpoint that the call resumes from (train::plan_for).
+// Throws ConfigError with all problems, or IoError.
 config::Config train_config(const Args& args, const config::ConfigText& given, int world);
 
 // Throws ConfigError or IoError if a run with these options could not begin: every rank would.

@@ -24,8 +24,8 @@ struct PhaseSettings {
 };
 
 // Returns all phases, at least one. The run begins with the keys of [training]; a [[phase]] that
-// begins at step 1 or at 0 tokens replaces that first phase. REQUIRES: a configuration that load()
-// returned.
+// begins at step 1 or at 0 tokens replaces that first phase. REQUIRES: a configuration that
+// solved() returned.
 std::vector<PhaseSettings> phases_of(const Config&);
 
 // Returns the data sets of the configuration: [[training.dataset]], or the one of
@@ -40,8 +40,8 @@ Config with_phase(Config, const PhaseSettings&);
 
 // Fills in names of data sets and phases. Called by load().
 void solve_lists(Config&);
-// Reports broken rules between data sets, phases and other keys. Called by load(), after the layout
-// is solved.
+// Reports broken rules between data sets, phases and other keys. Called by solved(), after the
+// layout is solved.
 void check_lists(const Config&, Report&);
 
 }  // namespace trireme::config

@@ -11,8 +11,8 @@ namespace {
 
 Config load_lists(const std::string& text, std::vector<std::string> overrides = {}) {
   const TemporaryFolder folder;
-  return load(folder.write("run.toml", "[model]\nname = \"llama-15m\"\n" + text),
-              {.overrides = std::move(overrides), .model_folders = {shipped_models()}});
+  return load_solved(folder.write("run.toml", "[model]\nname = \"llama-15m\"\n" + text),
+                     {.overrides = std::move(overrides), .model_folders = {shipped_models()}});
 }
 
 std::string list_refusal(const std::string& text, std::vector<std::string> overrides = {}) {
@@ -71,7 +71,7 @@ TEST(Phases, lists_survive_the_resolved_form_and_overrides) {
   EXPECT_EQ(c.phase[0].from_step, 7);
   EXPECT_EQ(c.phase[0].weights, (NamedNumbers{{"web", 2}, {"programs", 4}}));
   const TemporaryFolder folder;
-  const Config again = load(folder.write("run.json", to_json(c).dump()), {});
+  const Config again = load_solved(folder.write("run.json", to_json(c).dump()), {});
   EXPECT_TRUE(again == c);
   EXPECT_EQ(again.phase[0].weights, c.phase[0].weights);
 }
