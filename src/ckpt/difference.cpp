@@ -83,10 +83,10 @@ Differences difference(const Generation& first, const Generation& second,
   second_state["step"] = second.manifest().step;
   // The configuration of a run is not part of what it learned; like the plan, it does not count.
   base::Json first_plan = first.manifest().plan, second_plan = second.manifest().plan;
-  for (const auto& [state, plan] :
+  for (const auto& [state, beside] :
        {std::pair(&first_state, &first_plan), std::pair(&second_state, &second_plan)}) {
     if (const auto config = state->find("config"); config != state->end()) {
-      (*plan)["config"] = *config;
+      (*beside)["config"] = *config;
       state->erase(config);
     }
   }

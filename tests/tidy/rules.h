@@ -60,6 +60,9 @@ Problems check_text_headers(const SourceFile& file);
 Problems check_process_exit(const SourceFile& file);
 Problems check_raw_allocation(const SourceFile& file);
 Problems check_environment(const SourceFile& file);
+// The JSON of a plan is read by spec::plan_from_json() alone, which names every key that is
+// missing.
+Problems check_plan_json(const SourceFile& file);
 Problems check_using_namespace(const SourceFile& file);
 Problems check_pragma_once(const SourceFile& file);
 Problems check_spdx(const SourceFile& file);

@@ -215,6 +215,17 @@ TEST(TidyRules, reads_of_the_environment_are_found) {
   EXPECT_TRUE(check_environment({"src/cli/main.cpp", "getenv(\"X\");"}).empty());
 }
 
+TEST(TidyRules, raw_reads_of_plans_are_found) {
+  for (const char* bad : {"manifest.plan.at(\"logical_dp\")", "run.plan[\"layout\"]",
+                          "generation.plan().value(\"reduce\", 0)", "(*plan)[ \"mesh\" ]"}) {
+    EXPECT_EQ(check_plan_json(source(bad)).size(), 1U) << bad;
+  }
+  for (const char* good : {"spec::plan_from_json(manifest.plan)", "plan.layout.at(3)",
+                           "plan.is_object()", "// plan.at(\"x\")", "out[\"plan\"] = plan;"}) {
+    EXPECT_TRUE(check_plan_json(source(good)).empty()) << good;
+  }
+}
+
 TEST(TidyRules, using_namespace_in_headers_is_found) {
   EXPECT_EQ(check_using_namespace(header("using\n namespace std;")).size(), 1U);
   EXPECT_TRUE(check_using_namespace(source("using namespace std;")).empty());

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <regex>
 #include <sstream>
 #include <utility>
 
@@ -137,6 +138,19 @@ Problems check_environment(const SourceFile& file) {
                                      identifier.line, identifier.name));
     }
   }
+  return problems;
+}
+
+Problems check_plan_json(const SourceFile& file) {
+  static const std::regex raw(
+      R"(\bplan_?(\(\))?\)?\s*((\.|->)\s*(at|value|find|contains)\s*\(|\[)\s*")");
+  Problems problems;
+  if (!is_source(file.path) || file.path.ends_with("_test.cpp")) return problems;
+  for_each_line(without_comments(file.text), [&](int number, const std::string& line) {
+    if (!std::regex_search(line, raw)) return;
+    problems.push_back(fmt::format("{}:{}: reads a plan's JSON by key; use spec::plan_from_json()",
+                                   file.path, number));
+  });
   return problems;
 }
 

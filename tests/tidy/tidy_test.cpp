@@ -99,6 +99,7 @@ TEST(Tidy, headers_of_text_libraries_stay_in_their_folders) {
 TEST(Tidy, only_check_and_main_end_the_process) { expect_in_each("src/", check_process_exit); }
 TEST(Tidy, only_device_back_ends_allocate) { expect_in_each("src/", check_raw_allocation); }
 TEST(Tidy, only_cli_reads_the_environment) { expect_in_each("src/", check_environment); }
+TEST(Tidy, plans_are_read_in_one_place) { expect_in_each("src/", check_plan_json); }
 TEST(Tidy, headers_open_no_namespace) { expect_in_each("", check_using_namespace); }
 TEST(Tidy, headers_are_included_once) { expect_in_each("", check_pragma_once); }
 TEST(Tidy, files_begin_with_the_licence) { expect_in_each("", check_spdx); }
