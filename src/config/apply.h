@@ -18,9 +18,8 @@ namespace trireme::config {
 
 class Report {
  public:
-  Report() = default;
-  // A report of rules between keys that were given at these places.
-  explicit Report(std::map<std::string, std::string> places) : where_(std::move(places)) {}
+  // `places`: where keys were given, by path.
+  explicit Report(std::map<std::string, std::string> places = {}) : where_(std::move(places)) {}
 
   void add(const std::string& where, const std::string& problem);
   // Adds a problem of one key: rules that involve the key are not checked any more.
@@ -30,7 +29,6 @@ class Report {
 
   bool is_bad(const std::string& path) const { return bad_.contains(path); }
   bool was_given(const std::string& path) const { return where_.contains(path); }
-  // The places of all given keys, by path.
   const std::map<std::string, std::string>& places() const { return where_; }
   // Returns where the key was given last, or "default".
   std::string where(const std::string& path) const;

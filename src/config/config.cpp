@@ -32,9 +32,6 @@ struct Source {
 Source read_source(const ConfigText& given, Report& report);
 void find_model(const Source& source, const ConfigText& given, const LoadOptions& options,
                 bool is_name_overridden, Config& config, Report& report);
-std::string title_of(const ConfigText& given) {
-  return given.name.empty() ? Origin{}.title : given.name;
-}
 // Sizes the lists of the configuration for the elements that the entries name.
 void make_lists(const std::vector<Entry>& entries, Config& config, Report& report);
 // Fills in names of the run and its lists, and reads the schedule file.
@@ -54,9 +51,12 @@ Config load(const fs::path& file, const LoadOptions& options) {
 Config load(const ConfigText& given, const LoadOptions& options) {
   Config config;
   Report report;
-  const std::string title = title_of(given);
   Source source;
-  if (!given.name.empty()) source = read_source(given, report);
+  if (!given.name.empty()) {
+    config.origin.title = given.name;
+    source = read_source(given, report);
+  }
+  const std::string& title = config.origin.title;
   make_lists(source.entries, config, report);
   const std::vector<Key> keys = keys_of(config);
   const std::vector<Entry> overrides = entries_of_overrides(options.overrides, keys, report);
@@ -72,7 +72,7 @@ Config load(const ConfigText& given, const LoadOptions& options) {
   Config trial = config;
   solve(trial, options.world, {}, report);
   report.throw_if_any(title);
-  config.origin = {title, report.places()};
+  config.origin.places = report.places();
   return config;
 }
 
@@ -191,7 +191,8 @@ void find_model(const Source& source, const ConfigText& given, const LoadOptions
   }
   const auto fail = [&](const std::string& problem) {
     report.add_bad_key(
-        "model.dims", report.was_given("model.name") ? report.where("model.name") : title_of(given),
+        "model.dims",
+        report.was_given("model.name") ? report.where("model.name") : config.origin.title,
         indented("model.name: " + problem));
   };
   try {

@@ -289,8 +289,7 @@ struct LoadOptions {
   std::vector<std::string> overrides;
   // Folders that are searched for <model.name>.toml, after `models` beside the configuration file.
   std::vector<std::filesystem::path> model_folders;
-  // Ranks for which solved() is tried, with the same meaning: its problems are reported with the
-  // others.
+  // Ranks that solved() is tried for, 0 as there; its problems are reported with the others.
   int world = 0;
 };
 

@@ -48,26 +48,24 @@ void settle_rest(Config& c, Report& report) {
   }
 }
 
-// Returns false for a file that cannot be used.
-bool read_schedule_file(Config& c, const fs::path& folder, Report& report) {
+void read_schedule_file(Config& c, const fs::path& folder, Report& report) {
   const std::string key = "parallelism.pipeline_parallel_schedule_file";
   std::string& name = c.parallelism.pipeline_parallel_schedule_file;
   c.custom_schedule.reset();
-  if (name.empty()) return true;
-  if (report.is_bad(key)) return false;
+  if (name.empty() || report.is_bad(key)) return;
   const fs::path path = found_from(name, folder);
   try {
     const base::Result<schedule::Schedule> read = schedule::from_text(read_text(path));
     if (read) {
       c.custom_schedule = read.value();
       name = path.string();
-      return true;
+      return;
     }
-    report.add(report.where(key), fmt::format("{}: {}: {}", key, path.string(), read.reason()));
+    report.add_bad_key(key, report.where(key),
+                       fmt::format("{}: {}: {}", key, path.string(), read.reason()));
   } catch (const base::IoError& error) {
-    report.add(report.where(key), fmt::format("{}: {}", key, error.what()));
+    report.add_bad_key(key, report.where(key), fmt::format("{}: {}", key, error.what()));
   }
-  return false;
 }
 
 // Reports a schedule that is not in the catalogue; the remaining checks take it for 1F1B.
@@ -275,9 +273,7 @@ void set_layout(Config& c, const spec::Layout& l) {
 }
 
 void read_schedule(Config& c, const fs::path& folder, Report& report) {
-  if (!read_schedule_file(c, folder, report)) {
-    report.mark_bad("parallelism.pipeline_parallel_schedule_file");
-  }
+  read_schedule_file(c, folder, report);
   check_schedule_name(c, report);
 }
 

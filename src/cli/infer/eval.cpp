@@ -142,8 +142,8 @@ config::Config validating_run(const FoundWeights& weights) {
         "--data is missing, and these weights belong to no run whose validation data could be "
         "used");
   }
-  const config::Config asked = config::load(file.string(), {.model_folders = model_folders()});
-  config::Config config = config::solved(asked, 0);
+  config::Config config =
+      config::solved(config::load(file.string(), {.model_folders = model_folders()}), 0);
   if (!config.validation.enable) {
     throw base::ConfigError(
         fmt::format("--data is missing, and {} has no validation data (validation.enable = false)",

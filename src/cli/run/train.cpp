@@ -85,16 +85,17 @@ config::ConfigText config_text_of(const Args& args, const comm::RankInfo& info) 
   return config_text_of(args);
 }
 
-// Returns the folder of the run whose run.json is the configuration: it stands for that run also
-// after the folder was moved. Empty: it is another file.
-std::string folder_of_run_json(const Args& args) {
-  if (!args.has("config")) return "";
+// Returns the overrides of a call. A run.json in the folder of its run stands for that run also
+// after the folder was moved, unless the call's own keys, which win, name another folder.
+std::vector<std::string> in_own_folder(const Args& args, std::vector<std::string> overrides) {
+  if (!args.has("config")) return overrides;
   const std::filesystem::path file = args.text("config");
   const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
   std::error_code unknown;
   const bool is_of_run = file.filename() == obs::RunDir::config_name &&
                          std::filesystem::exists(folder / obs::RunOwner::record_name, unknown);
-  return is_of_run ? folder.string() : "";
+  if (is_of_run) overrides.insert(overrides.begin(), "--job.dump_folder=" + folder.string());
+  return overrides;
 }
 
 // `given`: the configuration, if it has already been read.
@@ -186,13 +187,10 @@ int run_train(const Args& args) {
 }  // namespace
 
 config::Config train_config(const Args& args, const config::ConfigText& given, int world) {
-  config::LoadOptions options{
-      .overrides = overrides_of(args), .model_folders = model_folders(), .world = world};
-  // Before the call's own keys, which win.
-  if (const std::string folder = folder_of_run_json(args); !folder.empty()) {
-    options.overrides.insert(options.overrides.begin(), "--job.dump_folder=" + folder);
-  }
-  const config::Config asked = config::load(given, options);
+  const config::Config asked =
+      config::load(given, {.overrides = in_own_folder(args, overrides_of(args)),
+                           .model_folders = model_folders(),
+                           .world = world});
   return train::plan_for(asked, world, train::find_resume_point(asked, resume_of(args)));
 }
 
@@ -203,13 +201,10 @@ void check_run_options(const Args& args, const config::Config& config) {
 
 std::string run_folder_of(const Args& args) {
   if (reads_once(args)) return "";
-  std::vector<std::string> overrides = folder_overrides(args);
-  if (const std::string folder = folder_of_run_json(args); !folder.empty()) {
-    overrides.insert(overrides.begin(), "--job.dump_folder=" + folder);
-  }
   try {
     return config::load(config_text_of(args),
-                        {.overrides = overrides, .model_folders = model_folders()})
+                        {.overrides = in_own_folder(args, folder_overrides(args)),
+                         .model_folders = model_folders()})
         .job.dump_folder;
   } catch (const base::Error&) {  // the caller has the error already
     return "";

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run becomes on a number of ranks: the configuration as it was asked for, with its open
-// keys solved for them and for the checkpoint that the run continues.
+// The configuration that was asked for, as it is on a number of ranks and after a checkpoint.
 #pragma once
 
 #include <optional>
@@ -10,11 +9,10 @@
 
 namespace trireme::train {
 
-// Returns a loaded configuration without open keys, for `world` ranks (0: the product of its
-// degrees) and the order of sums of a checkpoint; none: the run starts. A pure function of its
-// arguments: called again with other ranks or another checkpoint, it returns what a new start with
-// them would. Only what depends on the device is left to settled() and make_plan(). Throws
-// ConfigError if these ranks cannot run it, or if the checkpoint's plan cannot be read.
+// Returns config::solved() with the order of sums of a checkpoint; none: the run starts. A pure
+// function: called again with other ranks or another checkpoint, it returns what a new start with
+// them would. What depends on the device is left to settled(). Also throws ConfigError if the
+// checkpoint's plan cannot be read.
 config::Config plan_for(const config::Config& asked, int world,
                         const std::optional<ResumePoint>& saved);
 
