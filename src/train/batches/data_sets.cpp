@@ -139,27 +139,6 @@ void DataSets::make_legs(const config::Config& c) {
   }
 }
 
-const Leg& DataSets::leg_at(int64_t step) const {
-  const auto found =
-      std::ranges::find_if(legs_, [&](const Leg& leg) { return step <= leg.last_step; });
-  return found == legs_.end() ? legs_.back() : *found;
-}
-
-int64_t DataSets::samples_until(int64_t step) const {
-  if (step <= 0) return 0;
-  const Leg& leg = leg_at(step);
-  return step * leg.global_batch_size + leg.shift;
-}
-
-int64_t DataSets::tokens_until(int64_t step) const {
-  int64_t tokens = 0;
-  for (const Leg& leg : legs_) {
-    const int64_t last = &leg == &legs_.back() ? step : std::min(step, leg.last_step);
-    tokens += std::max<int64_t>(0, last - leg.first_step + 1) * leg.step_tokens();
-  }
-  return tokens;
-}
-
 int64_t DataSets::epoch_samples(int64_t seq_len) const {
   int64_t samples = 0;
   for (const DataSource& source : sources_) samples += source.samples(seq_len).samples();

@@ -13,20 +13,9 @@
 #include "data/mixture/mixed_sampler.h"
 #include "data/mixture/phases.h"
 #include "train/batches/data_source.h"
+#include "train/batches/leg.h"
 
 namespace trireme::train {
-
-// Consecutive phases with the same sequence length and batch sizes: one engine runs them. Steps
-// count from 1.
-struct Leg {
-  std::string name;  // of its first phase
-  int64_t first_step = 1, last_step = 0;
-  int64_t seq_len = 0, global_batch_size = 0, local_batch_size = 0;
-  // Step s takes the samples from (s - 1) * global_batch_size + shift on.
-  int64_t shift = 0;
-
-  int64_t step_tokens() const { return seq_len * global_batch_size; }
-};
 
 // Opened and checked against the model. Any thread may call.
 class DataSets {
@@ -37,10 +26,10 @@ class DataSets {
   const data::Phases& phases() const { return *phases_; }
   const std::vector<Leg>& legs() const { return legs_; }
   // Returns the leg of a step, counted from 1; of a step after the last: the last leg.
-  const Leg& leg_at(int64_t step) const;
+  const Leg& leg_at(int64_t step) const { return train::leg_at(legs_, step); }
   // Returns the samples, and tokens, of the steps up to `step`.
-  int64_t samples_until(int64_t step) const;
-  int64_t tokens_until(int64_t step) const;
+  int64_t samples_until(int64_t step) const { return train::samples_until(legs_, step); }
+  int64_t tokens_until(int64_t step) const { return train::tokens_until(legs_, step); }
   // Is the order of samples that of one data set, with one batch size? Then positions may be
   // offset, and continue without end.
   bool is_one_stream() const { return sources_.size() == 1 && phases_->table().size() == 1; }

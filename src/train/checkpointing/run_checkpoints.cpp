@@ -26,6 +26,20 @@ int64_t tokens_of(const Checkpointer::Loaded& loaded) {
   return state.at("samples").get<int64_t>() * state.at("seq_len").get<int64_t>();
 }
 
+// Returns the samples that the run had consumed. Imported weights belong to no run yet.
+int64_t samples_of(const Checkpointer::Loaded& loaded) {
+  return loaded.step == 0 ? 0 : loaded.state.at("samples").get<int64_t>();
+}
+
+// Returns where a run continues from the checkpoint.
+Resumed resumed_from(const Checkpointer::Loaded& loaded) {
+  return {.step = loaded.step,
+          .samples = samples_of(loaded),
+          .tokens = tokens_of(loaded),
+          .writer = loaded.writer,
+          .numerics = loaded.state.value("numerics", base::Json())};
+}
+
 std::string indented_lines(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += "\n  " + line;
@@ -38,6 +52,7 @@ RunCheckpoints::RunCheckpoints(const Parts& parts, const Resume& resume, ckpt::G
                                CheckpointHooks hooks)
     : config_(parts.config),
       data_(parts.data),
+      timeline_(parts.timeline),
       contents_(parts.contents),
       tokenizer_(parts.tokenizer),
       model_(parts.model),
@@ -126,14 +141,7 @@ std::optional<Resumed> RunCheckpoints::resume(const ResumeHooks& hooks) {
   if (rank_.is_first()) {
     hooks_.log(fmt::format("resume    step {} of {}", loaded->step, loaded->folder.string()));
   }
-  shift_ = shift_after(*loaded);
-  loaded_step_ = loaded->step;
-  loaded_tokens_ = tokens_of(*loaded);
-  return Resumed{.step = loaded->step,
-                 .samples = data_.samples_until(loaded->step) + shift_,
-                 .tokens = loaded_tokens_,
-                 .writer = loaded->writer,
-                 .numerics = loaded->state.value("numerics", base::Json())};
+  return resumed_from(*loaded);
 }
 
 void RunCheckpoints::begin(const Checkpointer::Begin& begin) {
@@ -162,12 +170,12 @@ void RunCheckpoints::check(const Checkpointer::Loaded& loaded) const {
         fmt::format("\nanother batch (--allow-batch-change accepts it):{}", indented_lines(lines));
   }
   // The order of a mixture is computed for the steps of its phases, not for other positions.
-  if (problems.empty() && !data_.is_one_stream() && shift_after(loaded) != 0) {
+  if (problems.empty() && !data_.is_one_stream() &&
+      samples_of(loaded) != data_.samples_until(loaded.step)) {
     problems += fmt::format(
         "\nthe checkpoint has read {} samples, and the phases of this run {} until step {}; a "
         "[[phase]] with from_step = {} changes the batch of a run with phases or several data sets",
-        loaded.state.at("samples").get<int64_t>(), data_.samples_until(loaded.step), loaded.step,
-        loaded.step + 1);
+        samples_of(loaded), data_.samples_until(loaded.step), loaded.step, loaded.step + 1);
   }
   if (!problems.empty()) {
     throw base::ConfigError(
@@ -236,12 +244,6 @@ std::string RunCheckpoints::identity_changes(const Checkpointer::Loaded& loaded)
   return changes;
 }
 
-// Returns the samples that were consumed beyond those that this run's batch would have consumed.
-int64_t RunCheckpoints::shift_after(const Checkpointer::Loaded& loaded) const {
-  if (loaded.step == 0) return 0;
-  return loaded.state.at("samples").get<int64_t>() - data_.samples_until(loaded.step);
-}
-
 // Loads the checkpoint before the target, replays the steps between them, compares, and loads the
 // target again.
 void RunCheckpoints::replay(const Checkpointer::Loaded& target, const ResumeHooks& hooks) {
@@ -263,7 +265,7 @@ void RunCheckpoints::replay(const Checkpointer::Loaded& target, const ResumeHook
   if (rank_.is_first()) {
     hooks_.log(fmt::format("resume    replaying steps {} to {}", before->step + 1, target.step));
   }
-  hooks.run_steps(before->step + 1, target.step, shift_after(*before));
+  hooks.run_steps(resumed_from(*before), target.step);
   const std::string difference = checkpointer_->difference(target.step);
   if (!difference.empty()) {
     throw base::Error(fmt::format(
@@ -309,9 +311,9 @@ base::Json RunCheckpoints::run_state(int64_t step) const {
   const Leg& leg = data_.leg_at(step);
   return {{"step", step},
           {"seed", config_.debug.seed},
-          {"samples", data_.samples_until(step) + shift_},
+          {"samples", timeline_.samples_at(step)},
           {"samples_a_step", leg.global_batch_size},
-          {"tokens", loaded_tokens_ + data_.tokens_until(step) - data_.tokens_until(loaded_step_)},
+          {"tokens", timeline_.tokens_at(step)},
           {"seq_len", leg.seq_len},
           {"data", data_.identity(contents_, step)},
           {"config", own_config()}};

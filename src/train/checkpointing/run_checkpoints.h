@@ -17,6 +17,7 @@
 #include "train/checkpointing/checkpointer.h"
 #include "train/checkpointing/resume_changes.h"
 #include "train/checkpointing/resume_point.h"
+#include "train/run/timeline.h"
 #include "train/setup/host_memory_use.h"
 
 namespace trireme::train {
@@ -38,6 +39,7 @@ class RunCheckpoints {
   struct Parts {
     const config::Config& config;
     const DataSets& data;
+    const Timeline& timeline;
     const base::Json& contents;  // DataSets::contents()
     const RunTokenizer& tokenizer;
     engine::Engine& engine;
@@ -53,9 +55,8 @@ class RunCheckpoints {
     // and batch, and with the number formats of its state 'numerics' (null: none). A caller that
     // has to replace the engine calls release_engine() before and load_into() after.
     std::function<void(int64_t step, const base::Json& numerics)> prepare;
-    // Replays steps [first, last] with sample positions offset by `shift` (see TrainBatches); may
-    // replace the engine likewise.
-    std::function<void(int64_t first, int64_t last, int64_t shift)> run_steps;
+    // Replays the steps after the checkpoint `from` up to `last`; may replace the engine likewise.
+    std::function<void(const Resumed& from, int64_t last)> run_steps;
   };
   // Loads the requested checkpoint into an engine that was built for it; none: the run starts.
   // Throws ConfigError if the run would not continue the saved one, IoError, and Error if replayed
@@ -100,7 +101,6 @@ class RunCheckpoints {
   std::string identity_changes(const Checkpointer::Loaded& loaded) const;
   // Throws ConfigError if replayed steps cannot give the bits of `loaded`.
   void check_bits(const Checkpointer::Loaded& loaded) const;
-  int64_t shift_after(const Checkpointer::Loaded&) const;
   void replay(const Checkpointer::Loaded& target, const ResumeHooks&);
   std::filesystem::path checkpoint_folder() const;
   // Returns the state 'numerics' of a checkpoint (null: it has none), or nothing if its manifest
@@ -113,6 +113,7 @@ class RunCheckpoints {
 
   const config::Config& config_;
   const DataSets& data_;
+  const Timeline& timeline_;
   const base::Json& contents_;
   const RunTokenizer& tokenizer_;
   const spec::ModelSpec& model_;
@@ -128,8 +129,6 @@ class RunCheckpoints {
   Checkpointer::Begin begin_;
   SaveFigures released_figures_;  // of checkpointers before the current one
   double saved_at_ = 0;           // start of the last save
-  int64_t shift_ = 0;  // offset of sample positions from those of DataSets; see TrainBatches
-  int64_t loaded_step_ = 0, loaded_tokens_ = 0;
 };
 
 }  // namespace trireme::train

@@ -64,9 +64,9 @@ void Run::run_attempt() {
   resume();
   describe_plan();
   begin();
-  if (position_.first_step > config_.training.steps) {
-    log(fmt::format("nothing to do: the run is at step {}, training.steps is {}",
-                    position_.first_step - 1, config_.training.steps));
+  if (timeline_.first_step() > config_.training.steps) {
+    log(fmt::format("nothing to do: the run is at step {}, training.steps is {}", timeline_.step(),
+                    config_.training.steps));
   } else {
     run_steps();
   }
@@ -75,14 +75,14 @@ void Run::run_attempt() {
 }
 
 void Run::run_steps() {
-  const int64_t first = position_.first_step;
+  const int64_t first = timeline_.first_step();
   const StepAgenda agenda(config_, first, parts_.data.validations() > 0);
   StepReporter reporter({.parts = parts_,
                          .clock = clock_,
                          .summary = summary_,
                          .output = output_ ? &*output_ : nullptr,
                          .log = [this](const std::string& text) { log(text); }},
-                        position_);
+                        timeline_);
   if (parts_.rank.is_first() && hooks_.begins) hooks_.begins(first - 1);
   if (output_) output_->begin_layers(layer_names(parts_.model));
   if (output_) numerics_.begin(*output_);
@@ -90,9 +90,8 @@ void Run::run_steps() {
                 "the engine was built for {} blocks in bf16, the checkpoint has {}",
                 parts_.bf16_blocks.size(), numerics_.blocks().size());
   (void)signals_of(*parts_.engine, true);  // of steps that were replayed
-  taken_signals_ = engine_steps_;
   const engine::StepReport begun = parts_.engine->report();
-  uncounted_steps_ = first - 1 - (begun.applied + begun.skipped);
+  timeline_.begin_counts(begun.applied + begun.skipped);
   for (std::optional<int64_t> step = first; step && *step <= config_.training.steps;) {
     enter_leg_of(*step);
     step = run_leg(agenda, reporter, *step);
@@ -117,8 +116,6 @@ void Run::enter_leg_of(int64_t step) {
          .text = fmt::format("{} from step {} on: the engine was rebuilt", leg.name, step),
          .data = {{"seq_len", leg.seq_len}, {"global_batch_size", leg.global_batch_size}}});
   }
-  signal_step_ = step - engine_steps_;
-  leg_first_step_ = step;
   const bool is_traced =
       hooks_.trace.first >= leg.first_step && hooks_.trace.first <= leg.last_step;
   trace_.emplace(is_traced ? hooks_.trace : TraceSteps{}, *parts_.engine, parts_.rank);
@@ -136,17 +133,17 @@ void Run::release_engine() {
 }
 
 void Run::use_engine() {
-  engine_steps_ = taken_signals_ = 0;
+  timeline_.engine_replaced();
   checkpoints_.use_engine(*parts_.engine);
   clock_.forget_laps();
 }
 
-void Run::change_precision(int64_t step, const std::vector<int>& bf16_blocks) {
+void Run::change_precision(const std::vector<int>& bf16_blocks) {
   const obs::PhaseClock::Scope scope(phases(), obs::Phase::warmup);
   release_engine();
   const std::string problem = parts_.change_precision(bf16_blocks);
   use_engine();
-  numerics_.changed(step, problem);
+  numerics_.changed(timeline_.step(), problem);
 }
 
 std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& reporter,
@@ -154,7 +151,7 @@ std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& repo
   const Leg& leg = *parts_.leg;
   const int64_t last = std::min(leg.last_step, config_.training.steps);
   TrainBatches batches(parts_.data.train(leg.seq_len), parts_.plan(), parts_.rank.coord(),
-                       first - 1, leg.shift + position_.shift);
+                       first - 1, leg.shift + timeline_.shift());
   const double data_seconds = data_seconds_;
   for (int64_t step = first; step <= last; ++step) {
     const bool has_transfers =
@@ -169,17 +166,13 @@ std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& repo
     parts_.run_log.waited_for_data(data_seconds + batches.waited_seconds() - data_seconds_);
     data_seconds_ = data_seconds + batches.waited_seconds();
     take_signals();
-    if (step == position_.first_step) check_first_batch(batches.first_content_hash(), step);
-    summary_.steps = step;
-    summary_.attempt_steps = step - position_.first_step + 1;
-    summary_.tokens += step_tokens(parts_.plan());
-    summary_.total_tokens = position_.tokens_before + summary_.tokens;
+    if (step == timeline_.first_step()) check_first_batch(batches.first_content_hash(), step);
     if (step == first) clock_.leave_out();  // it warms up
     const StepActions actions = agenda.actions(step, exchanged_requests(agenda, step));
     if (actions.waits() || actions.saves || actions.is_last || step == last) {
-      if (const std::optional<int64_t> from = overflowed(step)) {
-        enlarge_budget(*from, step);
-        return from;
+      if (const std::optional<Overflow> found = overflow()) {
+        enlarge_budget(*found);
+        return found->from;
       }
     }
     std::optional<std::vector<int>> bf16_blocks;
@@ -190,7 +183,7 @@ std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& repo
     act(step, actions, reporter, batches);
     if (actions.is_last) return std::nullopt;
     if (bf16_blocks) {
-      change_precision(step, *bf16_blocks);
+      change_precision(*bf16_blocks);
       return step + 1;
     }
   }
@@ -202,14 +195,12 @@ std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& repo
 void Run::take_signals(bool waits) {
   // A host that is far ahead of the device waits for it before signals are dropped.
   constexpr int64_t max_ahead = engine::SignalRing::slots - 8;
-  const bool is_far_ahead = engine_steps_ - taken_signals_ >= max_ahead;
+  const bool is_far_ahead = timeline_.untaken_signals() >= max_ahead;
   for (const engine::StepSignals& signals : signals_of(*parts_.engine, waits || is_far_ahead)) {
-    taken_signals_ = signals.index + 1;
+    timeline_.take_signal(signals.index);
     if (signals.overflow > 0) continue;  // it was not run, and will be repeated
-    const int64_t step = signal_step_ + signals.index;
-    const int64_t tokens = position_.tokens_before + parts_.data.tokens_until(step) -
-                           parts_.data.tokens_until(position_.first_step - 1);
-    if (output_) output_->add_step(step, signals, tokens);
+    const int64_t step = timeline_.step_of_signal(signals.index);
+    if (output_) output_->add_step(step, signals, timeline_.tokens_at(step));
     parts_.run_log.add_step(step, signals);
   }
 }
@@ -219,17 +210,19 @@ void Run::record_steps(bool waits) {
   if (output_) output_->write_steps(waits);
 }
 
-std::optional<int64_t> Run::overflowed(int64_t step) {
+std::optional<Run::Overflow> Run::overflow() {
   if (!parts_.may_overflow()) return std::nullopt;
   clock_.wait(parts_.engine->compute());
   const engine::StepReport report = parts_.engine->report();
   if (report.overflow == 0) return std::nullopt;
-  overflow_rows_ = report.overflow;
   // Steps that count as run end before the one with the overflow.
-  return std::min(step, report.applied + report.skipped + 1 + uncounted_steps_);
+  const int64_t from = timeline_.step_of_count(report.applied + report.skipped) + 1;
+  return Overflow{.from = std::min(from, timeline_.step()), .rows = report.overflow};
 }
 
-void Run::enlarge_budget(int64_t from, int64_t step) {
+void Run::enlarge_budget(const Overflow& overflow) {
+  const auto [from, rows] = overflow;
+  const int64_t step = timeline_.step();
   constexpr double growth = 1.5;
   const spec::MoeSpec& moe = *spec::moe_of(parts_.model);
   const double largest = spec::largest_row_budget(moe, parts_.plan().mesh[spec::Axis::ep]);
@@ -237,7 +230,7 @@ void Run::enlarge_budget(int64_t from, int64_t step) {
   log(
       fmt::format("experts   step {} was not applied: {} rows exceeded the row budget of {:.3g}; "
                   "the engine is rebuilt with {:.3g}, and the step is repeated",
-                  from, overflow_rows_, parts_.row_budget, budget));
+                  from, rows, parts_.row_budget, budget));
   const obs::PhaseClock::Scope scope(phases(), obs::Phase::warmup);
   release_engine();
   parts_.run_log.repeats_until(step);
@@ -247,7 +240,7 @@ void Run::enlarge_budget(int64_t from, int64_t step) {
                       .text = fmt::format(
                           "step {} was not applied: {} rows exceeded the row budget of {:.3g}; the "
                           "engine is rebuilt with {:.3g}",
-                          from, overflow_rows_, parts_.row_budget, budget),
+                          from, rows, parts_.row_budget, budget),
                       .data = {{"row_budget", budget}, {"repeated_steps", step - from + 1}}});
   try {
     parts_.change_row_budget(budget);
@@ -258,12 +251,8 @@ void Run::enlarge_budget(int64_t from, int64_t step) {
         from, error.what()));
   }
   use_engine();
+  timeline_.go_back(from);
   signals_.go_back(from);
-  const int64_t repeated = step - from + 1;
-  summary_.steps -= repeated;
-  summary_.attempt_steps -= repeated;
-  summary_.tokens -= repeated * step_tokens(parts_.plan());
-  summary_.total_tokens -= repeated * step_tokens(parts_.plan());
 }
 
 // Compares the content of the first batch on ranks that must have the same one, and logs the sum
@@ -308,7 +297,7 @@ void Run::queue_step(TrainBatches& batches, int64_t step) {
   clock_.begin_step();
   const int64_t sent_before = sent_in_steps(engine.traffic());
   engine.step(batches, learning_rate(step));
-  ++engine_steps_;
+  timeline_.advance();
   sent_bytes_ += sent_in_steps(engine.traffic()) - sent_before;
   clock_.end_step();
   sampler_.after_step(engine);
@@ -357,7 +346,7 @@ void Run::record_ranks(int64_t step) {
   if (samples.empty() || !is_measured || !parts_.rank.is_first()) return;
   complete_samples(parts_.plan().mesh, samples);
   if (output_) output_->add_ranks(step, rank_table_values(samples));
-  const auto steps = static_cast<double>(step - std::max(sampled_step_, position_.first_step));
+  const auto steps = static_cast<double>(step - std::max(sampled_step_, timeline_.first_step()));
   parts_.run_log.waited_for_ranks(steps * straggler_seconds(parts_.plan().mesh, samples));
   sampled_step_ = step;
   if (hooks_.sampled) hooks_.sampled(step, samples);
@@ -368,7 +357,7 @@ void Run::act(int64_t step, const StepActions& actions, StepReporter& reporter,
   summary_.was_stopped = actions.is_stopped;
   if (actions.waits()) clock_.wait(parts_.engine->compute());
   take_signals();
-  if (step == position_.first_step) {
+  if (step == timeline_.first_step()) {
     summary_.startup_seconds = obs::steady_seconds() - parts_.start_seconds;
     log(fmt::format("start-up  first step finished after {:.2f} s", summary_.startup_seconds));
   }

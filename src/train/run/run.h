@@ -19,9 +19,9 @@
 #include "train/report/train_summary.h"
 #include "train/run/control_signals.h"
 #include "train/run/incarnation.h"
-#include "train/run/run_position.h"
 #include "train/run/step_agenda.h"
 #include "train/run/step_reporter.h"
+#include "train/run/timeline.h"
 #include "train/run/train_hooks.h"
 #include "train/signals/hardware_watch.h"
 #include "train/signals/rank_sampler.h"
@@ -49,8 +49,9 @@ class Run {
   // Replaces the engine, without a state, unless it is one for the steps after the checkpoint of
   // `step`, which has this state 'numerics'. Collective.
   void prepare_engine(int64_t step, const base::Json& numerics);
-  // Runs steps again, with engines of their legs. Collective.
-  void replay(int64_t first, int64_t last, int64_t shift);
+  // The engine has the state of a checkpoint that the run could have been resumed from. Runs the
+  // steps after it again, with engines of their legs. Collective.
+  void replay(const Resumed& from, int64_t last);
   void describe_plan();  // collective
   void check_trace() const;
   void begin();                 // collective
@@ -65,14 +66,15 @@ class Run {
   // Runs steps up to the end of the engine's leg. Returns the step that follows: the next leg's
   // first, one that has to be repeated, or none after the last of the attempt.
   std::optional<int64_t> run_leg(const StepAgenda&, StepReporter&, int64_t first);
-  // Returns the first step up to `step` that was not applied because tokens exceeded the experts'
-  // row budget, if there is one. Waits for the device.
-  std::optional<int64_t> overflowed(int64_t step);
-  // Takes the steps from `from` to `step` back, and rebuilds the engine with a larger budget.
-  // Collective.
-  void enlarge_budget(int64_t from, int64_t step);
-  // Rebuilds the engine with other blocks in bf16, after a step. Collective.
-  void change_precision(int64_t step, const std::vector<int>& bf16_blocks);
+  // Tokens exceeded the experts' row budget by `rows`: steps from `from` on were not applied.
+  struct Overflow {
+    int64_t from = 0, rows = 0;
+  };
+  std::optional<Overflow> overflow();  // waits for the device
+  // Takes these steps back, and rebuilds the engine with a larger budget. Collective.
+  void enlarge_budget(const Overflow&);
+  // Rebuilds the engine with other blocks in bf16. Collective.
+  void change_precision(const std::vector<int>& bf16_blocks);
   // Around a change of the engine. Collective.
   void release_engine();
   void use_engine();
@@ -80,7 +82,7 @@ class Run {
   void enter_leg_of(int64_t step);
   void check_first_batch(uint64_t own_hash, int64_t step);  // collective
   double learning_rate(int64_t step) const;
-  int64_t predicted_sent_bytes() const;  // in the steps of this attempt in the current leg
+  int64_t predicted_sent_bytes() const;  // in the steps of this attempt with the current engine
   void queue_step(TrainBatches&, int64_t step);
   // Takes the signals of the steps that have ended. Waits for none, unless `waits` is true. Their
   // lines are not written: that of the current step may still be extended when it is logged.
@@ -95,6 +97,7 @@ class Run {
   [[noreturn]] void end_fenced();
 
   // ---- end
+  void count_steps();                            // sets the summary's counts
   void export_weights(const std::string& name);  // collective
   bool has_final_weights();                      // collective
   void finish();                                 // collective
@@ -108,24 +111,18 @@ class Run {
   TrainSummary summary_;
   std::optional<RunOutput> output_;                 // on the first rank, from begin() on
   std::optional<obs::SignalEvents> signal_events_;  // on the first rank of a process, likewise
+  Timeline timeline_;
   RunCheckpoints checkpoints_;
   std::optional<RunTrace> trace_;
   std::optional<Resumed> resumed_;
-  RunPosition position_;
   StepClock clock_;
   ControlSignals signals_;
   std::shared_ptr<HardwareWatch> hardware_;  // null: not watched
   RankSampler sampler_;
   double data_seconds_ = 0;           // for which steps waited for batches
   int64_t sent_bytes_ = 0;            // in steps
-  int64_t predicted_sent_bytes_ = 0;  // in the steps of legs that have ended
-  int64_t leg_first_step_ = 1;        // the first step of this attempt in the current leg
-  int64_t uncounted_steps_ = 0;       // of the run, that the engine's state does not count
-  int64_t overflow_rows_ = 0;         // of the step that has to be repeated
-  int64_t engine_steps_ = 0;          // that the current engine has run
+  int64_t predicted_sent_bytes_ = 0;  // in the steps of engines that were replaced
   int64_t sampled_step_ = 0;          // of the last samples of ranks
-  int64_t taken_signals_ = 0;         // of its steps
-  int64_t signal_step_ = 1;           // the step of the engine's signals with index 0
 };
 
 }  // namespace trireme::train

@@ -14,8 +14,16 @@
 
 namespace trireme::train {
 
+void Run::count_steps() {
+  summary_.steps = timeline_.step();
+  summary_.attempt_steps = timeline_.attempt_steps();
+  summary_.tokens = timeline_.attempt_tokens();
+  summary_.total_tokens = timeline_.tokens_at(timeline_.step());
+}
+
 void Run::finish() {
   record_steps(true);
+  count_steps();
   checkpoints_.finish();
   summary_.checkpoints = checkpoints_.figures();
   summary_.saved_step = parts_.rank.gather(summary_.saved_step).front();
@@ -42,6 +50,7 @@ bool Run::has_final_weights() {
 // A failing export is reported; what it would have exported is in the checkpoint.
 void Run::export_weights(const std::string& name) {
   const obs::PhaseClock::Scope scope(phases(), obs::Phase::exporting);
+  count_steps();
   const SavedWeights saved =
       save_weights(*parts_.engine, parts_.rank, output_ ? &output_->saver() : nullptr, name);
   summary_.weights = saved.path;
@@ -63,20 +72,17 @@ void Run::export_weights(const std::string& name) {
 int64_t Run::predicted_sent_bytes() const {
   const spec::TrafficTable sent =
       spec::predict_traffic(parts_.model, parts_.plan(), parts_.rank.coord());
-  const int64_t steps = std::max<int64_t>(0, summary_.steps - leg_first_step_ + 1);
-  return steps * (sent.total() - sent.other);
+  return timeline_.engine_steps() * (sent.total() - sent.other);
 }
 
 void Run::summarise() {
-  const RankFigures own{
-      .predicted = parts_.engine->predicted_memory(),
-      .measured = parts_.engine->measured(),
-      .ledger_bytes = parts_.platform.device->ledger().live(),
-      .checkpoints = checkpoints_.memory(),
-      .rebuild = parts_.rebuild_memory,
-      .predicted_traffic_bytes =
-          summary_.attempt_steps == 0 ? 0 : predicted_sent_bytes_ + predicted_sent_bytes(),
-      .counted_traffic_bytes = sent_bytes_};
+  const RankFigures own{.predicted = parts_.engine->predicted_memory(),
+                        .measured = parts_.engine->measured(),
+                        .ledger_bytes = parts_.platform.device->ledger().live(),
+                        .checkpoints = checkpoints_.memory(),
+                        .rebuild = parts_.rebuild_memory,
+                        .predicted_traffic_bytes = predicted_sent_bytes_ + predicted_sent_bytes(),
+                        .counted_traffic_bytes = sent_bytes_};
   set_ranks(summary_, parts_.rank.gather(own));
   summary_.ledger_bytes = own.ledger_bytes;
   summary_.driver_used_bytes = device::driver_used_bytes(*parts_.platform.device);

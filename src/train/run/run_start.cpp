@@ -45,8 +45,10 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
       hooks_(hooks),
       parts_(c, mode, hooks, start),
       numerics_(parts_, [this](const std::string& text) { log(text); }),
+      timeline_(parts_.data.legs()),
       checkpoints_({.config = c,
                     .data = parts_.data,
+                    .timeline = timeline_,
                     .contents = parts_.data_contents,
                     .tokenizer = parts_.tokenizer,
                     .engine = *parts_.engine,
@@ -130,9 +132,7 @@ void Run::resume() {
   const obs::PhaseClock::Scope scope(phases(), obs::Phase::restore);
   resumed_ = checkpoints_.resume(
       {.prepare = [this](int64_t step, const base::Json& state) { prepare_engine(step, state); },
-       .run_steps = [this](int64_t first, int64_t last,
-                           int64_t shift) { replay(first, last, shift); }});
-  position_ = position_after(resumed_, resumed_ ? parts_.data.samples_until(resumed_->step) : 0);
+       .run_steps = [this](const Resumed& from, int64_t last) { replay(from, last); }});
   if (!resumed_) {
     log(parts_.has_given_weights
             ? "start     weights of " + config_.training.init_from
@@ -144,8 +144,8 @@ void Run::resume() {
   } catch (const base::Json::exception& error) {
     throw RunNumerics::unreadable(resumed_->step, error);
   }
-  summary_.total_tokens = position_.tokens_before;
-  summary_.steps = summary_.resumed_from = resumed_->step;
+  timeline_.begin_after(resumed_->step, resumed_->samples, resumed_->tokens);
+  summary_.resumed_from = resumed_->step;
   summary_.skipped_steps = parts_.engine->step_state().skipped;
 }
 
@@ -162,37 +162,37 @@ void Run::prepare_engine(int64_t step, const base::Json& numerics) {
   log(fmt::format("resume    the engine is rebuilt for the checkpoint of step {}", step));
   checkpoints_.release_engine();
   parts_.rebuild_after(step, blocks);
-  engine_steps_ = 0;
+  timeline_.engine_replaced();
   checkpoints_.load_into(*parts_.engine);
 }
 
-void Run::replay(int64_t first, int64_t last, int64_t shift) {
-  for (int64_t begin = first; begin <= last;) {
-    const Leg& leg = parts_.data.leg_at(begin);
+void Run::replay(const Resumed& from, int64_t last) {
+  timeline_.begin_after(from.step, from.samples, from.tokens);
+  while (timeline_.step() < last) {
+    const Leg& leg = parts_.data.leg_at(timeline_.step() + 1);
     if (&leg != parts_.leg) {
       checkpoints_.release_engine();
       parts_.change_leg(leg);
-      engine_steps_ = 0;
+      timeline_.engine_replaced();
       checkpoints_.load_into(*parts_.engine);
     }
     const int64_t end = std::min(last, leg.last_step);
     TrainBatches batches(parts_.data.train(leg.seq_len), parts_.plan(), parts_.rank.coord(),
-                         begin - 1, leg.shift + shift);
-    for (int64_t step = begin; step <= end; ++step) {
-      parts_.engine->step(batches, learning_rate(step));
-      ++engine_steps_;
-      if (parts_.rank.is_first() && hooks_.progress) hooks_.progress(step, "replay");
+                         timeline_.step(), leg.shift + timeline_.shift());
+    while (timeline_.step() < end) {
+      parts_.engine->step(batches, learning_rate(timeline_.step() + 1));
+      timeline_.advance();
+      if (parts_.rank.is_first() && hooks_.progress) hooks_.progress(timeline_.step(), "replay");
     }
-    begin = end + 1;
   }
 }
 
 // Logs what the run is going to do. After resume(), before begin().
 void Run::describe_plan() {
   summary_.checkpoint_bytes = checkpoints_.checkpoint_bytes();
-  if (position_.first_step > config_.training.steps) return;
+  if (timeline_.first_step() > config_.training.steps) return;
   const Leg& leg = *parts_.leg;
-  const int64_t before = position_.first_step - 1, steps = config_.training.steps;
+  const int64_t before = timeline_.step(), steps = config_.training.steps;
   int64_t held_out = 0, validated = 0;
   for (size_t i = 0; i < parts_.data.validations(); ++i) {
     const int64_t samples = parts_.data.validation(i, leg.seq_len).samples();
@@ -201,15 +201,13 @@ void Run::describe_plan() {
   }
   const bool is_uniform = parts_.data.legs().size() == 1;
   RunWork work{
-      .first_step = position_.first_step,
+      .first_step = timeline_.first_step(),
       .step_samples = parts_.step_samples(),
-      .samples =
-          is_uniform ? -1 : parts_.data.samples_until(steps) - parts_.data.samples_until(before),
-      .tokens =
-          is_uniform ? -1 : parts_.data.tokens_until(steps) - parts_.data.tokens_until(before),
+      .samples = is_uniform ? -1 : timeline_.samples_at(steps) - timeline_.samples_at(before),
+      .tokens = is_uniform ? -1 : timeline_.tokens_at(steps) - timeline_.tokens_at(before),
       .training_samples = parts_.data.epoch_samples(leg.seq_len),
-      .samples_before = position_.samples_before,
-      .tokens_before = position_.tokens_before,
+      .samples_before = timeline_.samples_at(before),
+      .tokens_before = timeline_.tokens_at(before),
       .held_out_samples = held_out,
       .validated_samples = validated,
       .validations = static_cast<int64_t>(parts_.data.validations()),
@@ -223,7 +221,7 @@ void Run::describe_plan() {
     work.checkpoints_before = std::ssize(ckpt::committed_steps(*ckpt::posix_disk(), folder));
   });
   for (const std::string& line : describe_work(config_, work)) log(line);
-  for (const std::string& line : parts_.data.describe_mixture(position_.first_step)) log(line);
+  for (const std::string& line : parts_.data.describe_mixture(timeline_.first_step())) log(line);
 }
 
 // Refuses traced steps that no single engine runs.

@@ -13,17 +13,17 @@
 
 namespace trireme::train {
 
-StepReporter::StepReporter(const Context& context, const RunPosition& position)
+StepReporter::StepReporter(const Context& context, const Timeline& timeline)
     : to_(context),
-      position_(position),
+      timeline_(timeline),
       data_watch_(context.parts.data, context.parts.data_contents),
       skips_(context.parts.config.training.skip_norm_multiple),
-      logged_step_(position.first_step - 1) {}
+      logged_step_(timeline.step()) {}
 
 void StepReporter::log_step(int64_t step, double data_seconds, const TrainBatches& batches) {
   data_watch_.check();
   const engine::StepReport report = to_.parts.engine->report();
-  check_samples(report, to_.parts.plan(), step - 1, to_.parts.leg->shift + position_.shift);
+  check_samples(report, to_.parts.plan(), step - 1, to_.parts.leg->shift + timeline_.shift());
   for (const std::string& line : skips_.add(step, report)) to_.log(line);
   const StepFigures figures = figures_of(step, report, data_seconds);
   logged_step_ = step;
@@ -71,17 +71,16 @@ StepFigures StepReporter::figures_of(int64_t step, const engine::StepReport& rep
                                      double data_seconds) {
   Incarnation& parts = to_.parts;
   const double seconds = to_.clock.lap();
-  const int64_t since_logged =
-      parts.data.tokens_until(step) - parts.data.tokens_until(logged_step_);
+  const int64_t since_logged = timeline_.tokens_at(step) - timeline_.tokens_at(logged_step_);
   const double rate =
       static_cast<double>(since_logged) / (seconds * static_cast<double>(step - logged_step_));
   const int64_t seq_len = parts.plan().seq_len;
   const int64_t epoch_tokens = parts.data.epoch_samples(seq_len) * seq_len;
-  const int64_t read = parts.data.tokens_until(step) + position_.shift * seq_len;
+  const int64_t read = parts.data.tokens_until(step) + timeline_.shift() * seq_len;
   StepFigures figures{
       .step = step,
       .report = report,
-      .total_tokens = to_.summary.total_tokens,
+      .total_tokens = timeline_.tokens_at(step),
       .tokens_per_second = rate,
       .step_seconds = seconds,
       .data_seconds =

@@ -14,7 +14,7 @@
 #include "train/report/step_metrics.h"
 #include "train/report/train_summary.h"
 #include "train/run/incarnation.h"
-#include "train/run/run_position.h"
+#include "train/run/timeline.h"
 
 namespace trireme::train {
 
@@ -28,7 +28,7 @@ class StepReporter {
     std::function<void(const std::string&)> log;
   };
   // All references must outlive it.
-  StepReporter(const Context&, const RunPosition&);
+  StepReporter(const Context&, const Timeline&);
 
   // `data_seconds`: for which steps of this attempt have waited for batches so far. REQUIRES: the
   // clock has waited for the step. Throws Error if ranks did not consume the samples of the step,
@@ -46,7 +46,7 @@ class StepReporter {
   StepFigures figures_of(int64_t step, const engine::StepReport&, double data_seconds);
 
   const Context to_;
-  const RunPosition position_;
+  const Timeline& timeline_;
   DataWatch data_watch_;
   SkipLog skips_;
   int64_t logged_step_;
