@@ -54,13 +54,13 @@ std::string are(const std::vector<int>& blocks) {
 RunNumerics::RunNumerics(Incarnation& parts, std::function<void(const std::string&)> log)
     : parts_(parts),
       log_(std::move(log)),
-      layers_(float8_layers(parts.model, parts.plan())),
-      configured_(configured_blocks(parts.config)),
-      watch_(watch_options(parts.config)) {}
+      layers_(float8_layers(parts.bench.model, parts.plan())),
+      configured_(configured_blocks(parts.bench.config)),
+      watch_(watch_options(parts.bench.config)) {}
 
 void RunNumerics::restore(const base::Json& state) {
   if (!is_on() || state.is_null()) return;
-  watch_ = watch_of(state, configured_, watch_options(parts_.config));
+  watch_ = watch_of(state, configured_, watch_options(parts_.bench.config));
 }
 
 std::vector<int> RunNumerics::blocks() const {
@@ -86,7 +86,7 @@ void RunNumerics::begin(RunOutput& output) const {
 
 void RunNumerics::before_step(int64_t step) {
   if (!is_on()) return;
-  const int64_t every = parts_.config.metrics.numerics_freq;
+  const int64_t every = parts_.bench.config.metrics.numerics_freq;
   is_measured_ = every > 0 && (step % every == 0 || step == 1);
   parts_.engine->measure_numerics(is_measured_);
 }
@@ -98,7 +98,7 @@ bool RunNumerics::is_due(int64_t step) const {
 std::optional<std::vector<int>> RunNumerics::after_step(int64_t step, RunOutput* output) {
   if (!is_due(step)) return {};
   const std::vector<LayerFigures> figures =
-      gather_numerics(*parts_.engine, parts_.rank, parts_.model, is_measured_);
+      gather_numerics(*parts_.engine, parts_.rank, parts_.bench.model, is_measured_);
   if (parts_.rank.is_first()) {
     if (is_measured_) {
       const std::string line = numerics_line(figures);
@@ -130,11 +130,11 @@ void RunNumerics::report(const DriftFinding& finding) {
                      {"growth_bits", finding.growth_bits}};
   if (finding.flushed >= 0) data["flushed"] = finding.flushed;
   if (finding.snr_db >= 0) data["snr_db"] = finding.snr_db;
-  parts_.run_log.add({.kind = obs::EventKind::numerics,
-                      .step = finding.step,
-                      .severity = obs::Severity::warning,
-                      .text = text_of(finding),
-                      .data = std::move(data)});
+  parts_.bench.run_log.add({.kind = obs::EventKind::numerics,
+                            .step = finding.step,
+                            .severity = obs::Severity::warning,
+                            .text = text_of(finding),
+                            .data = std::move(data)});
 }
 
 void RunNumerics::changed(int64_t step, const std::string& problem) {
@@ -167,11 +167,11 @@ void RunNumerics::changed(int64_t step, const std::string& problem) {
 
 void RunNumerics::add_event(int64_t step, Change change) {
   log_("numerics  " + change.text);
-  parts_.run_log.add({.kind = obs::EventKind::numerics,
-                      .step = step,
-                      .severity = change.severity,
-                      .text = std::move(change.text),
-                      .data = {{"what", change.what}, {"blocks", change.blocks}}});
+  parts_.bench.run_log.add({.kind = obs::EventKind::numerics,
+                            .step = step,
+                            .severity = change.severity,
+                            .text = std::move(change.text),
+                            .data = {{"what", change.what}, {"blocks", change.blocks}}});
 }
 
 base::Json RunNumerics::state() const {

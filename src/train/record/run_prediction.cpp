@@ -68,7 +68,7 @@ base::Json number_or_null(bool has, double value) { return has ? base::Json(valu
 
 base::Json memory_json(const Incarnation& parts) {
   const spec::MemoryTable& memory = parts.plan().predicted.largest();
-  const Platform& platform = parts.platform;
+  const Platform& platform = parts.bench.platform;
   base::Json json = {{"limit_bytes", nullptr},
                      {"items",
                       {{"params", memory.params},
@@ -94,7 +94,7 @@ base::Json memory_without_recompute(const Incarnation& parts) {
   layout.recompute = spec::Recompute::none;
   layout.recompute_blocks = -1;
   const spec::Solved solved =
-      spec::solve(parts.model, parts.job->work, layout, parts.platform.backend);
+      spec::solve(parts.bench.model, parts.job->work, layout, parts.bench.platform.backend);
   if (!solved.broken.empty()) return nullptr;
   return solved.plan.predicted.largest().total();
 }
@@ -155,7 +155,7 @@ base::Json prediction_json(const RunPrediction& prediction, const Incarnation& p
   json["tokens_per_step"] = step_tokens(plan);
   json["seq_len"] = plan.seq_len;
   json["mfu_formula"] = mfu_formula;
-  json["formula_flops_per_token"] = formula_flops_per_token(parts.model, plan.seq_len);
+  json["formula_flops_per_token"] = formula_flops_per_token(parts.bench.model, plan.seq_len);
   json["price_per_hour"] =
       number_or_null(prediction.price_per_hour.has_value(), prediction.price_per_hour.value_or(0));
   json["recompute"] = spec::name_of(plan.layout.recompute);

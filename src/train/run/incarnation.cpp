@@ -18,37 +18,10 @@
 namespace trireme::train {
 namespace {
 
-// Opens the tokenizer that the data was built with, and makes it part of the data's identity.
-RunTokenizer open_tokenizer_of(const config::Config& c, DataSets& data, int64_t vocab) {
-  RunTokenizer tokenizer = open_run_tokenizer(c, data, vocab);
-  data.set_tokenizer(tokenizer.fingerprint());
-  return tokenizer;
-}
-
-// Takes the run's folder before anything else takes time or memory.
-std::unique_ptr<obs::RunOwner> hold_folder(const config::Config& c, const TrainHooks& hooks,
-                                           const RankStart& start) {
-  if (start.number != 0) return nullptr;
-  return obs::RunOwner::hold(c.job.dump_folder, {.takes_over = hooks.takes_over});
-}
-
-// Decides on the first rank; the others do not open the folder.
-obs::RunMode checked_mode(const config::Config& c, obs::RunMode asked, const TrainHooks& hooks,
-                          const RankStart& start) {
-  if (start.number != 0) return asked;
-  const bool resumes =
-      hooks.resume.from != Resume::From::start && obs::holds_run(c.job.dump_folder);
-  const obs::RunMode mode = resumes ? obs::RunMode::resume : asked;
-  obs::RunDir::check(c.job.dump_folder, mode);
-  check_own_folders(c);
-  RunListeners::check(c, hooks.environment);
-  return mode;
-}
-
-std::unique_ptr<comm::Communicator> connect_rank(const RankStart& start, device::Device& device,
-                                                 const config::Config& config,
-                                                 const base::Json& data) {
-  return start.connect ? start.connect(device, run_identity(config, data)) : nullptr;
+std::unique_ptr<comm::Communicator> connect_rank(const RankStart& start, const Bench& bench) {
+  if (!start.connect) return nullptr;
+  const base::Json data = bench.data.identity(bench.data_contents, bench.config.training.steps);
+  return start.connect(*bench.platform.device, run_identity(bench.config, data));
 }
 
 int64_t step_of(const std::optional<ResumePoint>& point) { return point ? point->step() : 0; }
@@ -64,13 +37,13 @@ std::vector<int> blocks_of(const config::Config& c, const std::optional<ResumePo
 }
 
 std::unique_ptr<FitJob> job_of(const Incarnation& parts, const Leg& leg) {
-  config::Config c = parts.config;
+  config::Config c = parts.bench.config;
   c.training.seq_len = leg.seq_len;
   c.training.global_batch_size = leg.global_batch_size;
   c.training.local_batch_size = leg.local_batch_size;
   c.moe.row_budget = parts.row_budget;
   c.precision.bf16_blocks.assign(parts.bf16_blocks.begin(), parts.bf16_blocks.end());
-  return std::make_unique<FitJob>(make_fit_job(parts.model, parts.platform.backend,
+  return std::make_unique<FitJob>(make_fit_job(parts.bench.model, parts.bench.platform.backend,
                                                config::workload_of(c), config::layout_of(c)));
 }
 std::unique_ptr<FitJob> job_of(const Incarnation& parts) { return job_of(parts, *parts.leg); }
@@ -81,15 +54,16 @@ void use_first_leg(Incarnation& parts) {
   const int64_t step = parts.rank.gather(step_of(parts.resume_point)).front();
   const std::vector<int> blocks = list_of(parts.rank.gather(set_of(parts.bf16_blocks)).front());
   if (parts.continues_after(step, blocks)) return;
-  parts.leg = &parts.data.leg_at(step + 1);
+  parts.leg = &parts.bench.data.leg_at(step + 1);
   parts.bf16_blocks = blocks;
   parts.job = job_of(parts);
 }
 
 HostCopies copies_of(const Incarnation& parts, const FitJob& job) {
   const int rank = parts.start.number;
-  return {.checkpoint_bytes = checkpoint_bytes(parts.config, job, rank),
-          .rebuild_bytes = parts.may_rebuild() ? state_copy_bytes(parts.model, job.plan, rank) : 0};
+  return {.checkpoint_bytes = checkpoint_bytes(parts.bench.config, job, rank),
+          .rebuild_bytes =
+              parts.may_rebuild() ? state_copy_bytes(parts.bench.model, job.plan, rank) : 0};
 }
 
 // Throws OutOfMemory.
@@ -103,12 +77,12 @@ void check_legs_fit(const Incarnation& parts, Platform& platform) {
     check_host_fits(copies_of(parts, *parts.job), parts.start.host_ranks,
                     device::host_memory_available());
   }
-  for (const Leg& leg : parts.data.legs()) {
+  for (const Leg& leg : parts.bench.data.legs()) {
     const std::unique_ptr<FitJob> job = job_of(parts, leg);
     try {
       check_job_fits(parts, *job, platform);
     } catch (const base::OutOfMemory& error) {
-      if (parts.data.legs().size() == 1) throw;
+      if (parts.bench.data.legs().size() == 1) throw;
       throw base::OutOfMemory(fmt::format("{} (steps {} to {}, seq_len {}): {}", leg.name,
                                           leg.first_step, leg.last_step, leg.seq_len,
                                           error.what()));
@@ -122,11 +96,11 @@ RunPeaks check_and_measure(Incarnation& parts) {
   const RankStart& start = parts.start;
   Rank& rank = parts.rank;
   use_first_leg(parts);
-  check_legs_fit(parts, parts.platform);
+  check_legs_fit(parts, parts.bench.platform);
   rank.barrier();
   RunPeaks peaks;
   if (rank.is_first()) {
-    peaks = find_peaks(parts.platform, parts.plan(), start.system.peak_tflops);
+    peaks = find_peaks(parts.bench.platform, parts.plan(), start.system.peak_tflops);
   }
   const int devices = (start.ranks + start.device_sharers - 1) / start.device_sharers;
   for (std::optional<Peak>* peak : {&peaks.flops, &peaks.gemm}) {
@@ -150,45 +124,33 @@ bool read_init_weights(const config::Config& c, engine::Engine& engine) {
 
 }  // namespace
 
-Incarnation::Incarnation(const config::Config& c, obs::RunMode asked, const TrainHooks& hooks,
-                         const RankStart& rank_start)
-    : start_seconds(obs::steady_seconds()),
-      config(c),
+Incarnation::Incarnation(Bench& of_process, const RankStart& rank_start)
+    : bench(of_process),
       start(rank_start),
-      owner(hold_folder(c, hooks, start)),
-      run_log(owner ? std::filesystem::path(c.job.dump_folder) : std::filesystem::path(),
-              hooks.process_start),
-      mode(checked_mode(c, asked, hooks, start)),
-      model(spec::make_model(c.dims)),
-      data(c, spec::vocab_of(model)),
-      tokenizer(open_tokenizer_of(c, data, spec::vocab_of(model))),
-      data_contents(data.contents()),
-      lr(make_lr_schedule(c)),
-      platform(make_platform(start.system, hooks.cache_folder)),
-      resume_point(find_resume_point(c, hooks.resume)),
-      leg(&data.leg_at(step_of(resume_point) + 1)),
-      row_budget(c.moe.row_budget),
-      bf16_blocks(blocks_of(c, resume_point)),
+      resume_point(find_resume_point(bench.config, bench.hooks.resume)),
+      leg(&bench.data.leg_at(step_of(resume_point) + 1)),
+      row_budget(bench.config.moe.row_budget),
+      bf16_blocks(blocks_of(bench.config, resume_point)),
       job(job_of(*this)),
-      rank(connect_rank(start, *platform.device, c, data.identity(data_contents, c.training.steps)),
-           job->plan.mesh, *platform.device),
+      rank(connect_rank(start, bench), job->plan.mesh, *bench.platform.device),
       peaks(check_and_measure(*this)),
-      engine(std::make_unique<engine::Engine>(*platform.device, model, job->plan, platform.backend,
-                                              make_engine_options(c), rank.mesh())),
-      has_given_weights(read_init_weights(c, *engine)) {
+      engine(std::make_unique<engine::Engine>(*bench.platform.device, bench.model, job->plan,
+                                              bench.platform.backend,
+                                              make_engine_options(bench.config), rank.mesh())),
+      has_given_weights(read_init_weights(bench.config, *engine)) {
   rebuild_memory.predicted_bytes = copies_of(*this, *job).rebuild_bytes;
 }
 
 bool Incarnation::may_overflow() const {
-  return spec::moe_of(model) != nullptr &&
+  return spec::moe_of(bench.model) != nullptr &&
          plan().mesh[spec::Axis::ep] * plan().mesh[spec::Axis::etp] > 1 &&
          plan().layout.overflow == spec::Overflow::strict;
 }
 
 bool Incarnation::may_rebuild() const {
   const bool falls_back =
-      plan().recipe.fp8 && fallback_from_name(config.precision.fallback) == Fallback::bf16;
-  return data.legs().size() > 1 || may_overflow() || falls_back;
+      plan().recipe.fp8 && fallback_from_name(bench.config.precision.fallback) == Fallback::bf16;
+  return bench.data.legs().size() > 1 || may_overflow() || falls_back;
 }
 
 namespace {
@@ -198,12 +160,12 @@ template <typename Check>
 void rebuild_empty(Incarnation& parts, Check check) {
   parts.engine->close(comm::End::finish);
   parts.engine.reset();
-  parts.platform.device->ledger().unfreeze();
+  parts.bench.platform.device->ledger().unfreeze();
   parts.job = job_of(parts);
   check();
   parts.engine = std::make_unique<engine::Engine>(
-      *parts.platform.device, parts.model, parts.job->plan, parts.platform.backend,
-      make_engine_options(parts.config), parts.rank.mesh());
+      *parts.bench.platform.device, parts.bench.model, parts.job->plan,
+      parts.bench.platform.backend, make_engine_options(parts.bench.config), parts.rank.mesh());
 }
 
 template <typename Check>
@@ -218,10 +180,10 @@ void rebuild(Incarnation& parts, Check check) {
 }  // namespace
 
 void Incarnation::rebuild_after(int64_t step, const std::vector<int>& blocks) {
-  leg = &data.leg_at(step + 1);
+  leg = &bench.data.leg_at(step + 1);
   bf16_blocks = blocks;
   rebuild_empty(*this, [this] {
-    check_legs_fit(*this, platform);
+    check_legs_fit(*this, bench.platform);
     rank.barrier();  // none allocates before all were accepted
   });
 }
@@ -233,7 +195,7 @@ void Incarnation::change_leg(const Leg& to) {
 
 void Incarnation::change_row_budget(double to) {
   row_budget = to;
-  rebuild(*this, [this] { check_job_fits(*this, *job, platform); });
+  rebuild(*this, [this] { check_job_fits(*this, *job, bench.platform); });
 }
 
 std::string Incarnation::change_precision(const std::vector<int>& to) {
@@ -241,7 +203,7 @@ std::string Incarnation::change_precision(const std::vector<int>& to) {
   std::string problem;
   rebuild(*this, [&] {
     try {
-      check_job_fits(*this, *job, platform);
+      check_job_fits(*this, *job, bench.platform);
     } catch (const base::OutOfMemory& error) {
       problem = error.what();
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Incarnation: what one rank builds once for one attempt of a run, before the first step: the run's
-// folder, the data, the device, the plan, the connection to the other ranks, the engine.
+// Incarnation: what one rank builds on its bench for an epoch of the run, which is one formation of
+// a group of ranks: the plan, the connection to the other ranks, the engine, and what depends on
+// them.
 #pragma once
 
 #include <memory>
@@ -8,34 +9,26 @@
 #include <string>
 #include <vector>
 
-#include "base/text/json.h"
-#include "config/config.h"
 #include "engine/engine.h"
-#include "obs/run_dir.h"
-#include "obs/run_owner.h"
-#include "optim/lr_schedule.h"
-#include "spec/model.h"
-#include "train/batches/data_sets.h"
-#include "train/batches/run_tokenizer.h"
 #include "train/checkpointing/resume_point.h"
-#include "train/record/run_log.h"
+#include "train/checkpointing/run_checkpoints.h"
 #include "train/report/run_text.h"
-#include "train/run/train_hooks.h"
+#include "train/run/bench.h"
 #include "train/setup/fit.h"
 #include "train/setup/host_memory_use.h"
 #include "train/setup/rank.h"
 #include "train/setup/ranks.h"
-#include "train/setup/setup.h"
+#include "train/signals/rank_sampler.h"
+#include "train/trace/run_trace.h"
 
 namespace trireme::train {
 
-// Members are built in this order and destroyed in the reverse one: whatever may be refused cheaply
-// comes before what takes time or memory, nothing is written, and the engine goes before the
-// communicators, the communicators before the device, and the run's folder is released last.
+// Members are built in this order and destroyed in the reverse one: the engine goes before the
+// communicators, and what refers to the engine before it.
 struct Incarnation {
-  // All references must outlive it. Throws ConfigError, IoError or OutOfMemory; no file has changed
+  // The bench must outlive it. Throws ConfigError, IoError or OutOfMemory; no file has changed
   // then. Collective.
-  Incarnation(const config::Config&, obs::RunMode asked, const TrainHooks&, const RankStart&);
+  Incarnation(Bench&, const RankStart&);
 
   const spec::Plan& plan() const { return job->plan; }
   // Ends the engine and the connection to the other ranks after the last step; destructors abort.
@@ -59,7 +52,7 @@ struct Incarnation {
   void rebuild_after(int64_t step, const std::vector<int>& bf16_blocks);
   // Is the engine one for the steps after `step`, with these blocks in bf16?
   bool continues_after(int64_t step, const std::vector<int>& blocks) const {
-    return leg == &data.leg_at(step + 1) && bf16_blocks == blocks;
+    return leg == &bench.data.leg_at(step + 1) && bf16_blocks == blocks;
   }
   // The same as change_leg() with a larger budget of rows for experts. Throws OutOfMemory, with the
   // itemised table, if that does not fit.
@@ -68,19 +61,8 @@ struct Incarnation {
   // rebuilt as it was, and the reason is returned; otherwise an empty text.
   std::string change_precision(const std::vector<int>& bf16_blocks);
 
-  const double start_seconds;  // by obs::steady_seconds()
-  const config::Config& config;
-  const RankStart& start;
-  const std::unique_ptr<obs::RunOwner> owner;  // on the first rank; null on others
-  std::optional<RunListeners> listeners;       // on the first rank, from Run::begin() on
-  RunLog run_log;  // ends the attempt when all members after it are destroyed
-  const obs::RunMode mode;
-  const spec::ModelSpec model;
-  DataSets data;
-  const RunTokenizer tokenizer;
-  const base::Json data_contents;
-  const optim::LrSchedule lr;
-  Platform platform;
+  Bench& bench;
+  const RankStart start;
   // The checkpoint that the run is expected to resume from, on this rank; loading may find it
   // damaged, and take an older one. None: the run starts.
   const std::optional<ResumePoint> resume_point;
@@ -94,6 +76,10 @@ struct Incarnation {
   const bool has_given_weights;  // training.init_from; otherwise initialised from the seed
   // Host memory of this rank while its engine is replaced; measured: the largest copy so far.
   HostMemoryUse rebuild_memory;
+  // ---- set by the run
+  std::optional<RunCheckpoints> checkpoints;
+  std::optional<RankSampler> sampler;
+  std::optional<RunTrace> trace;
 };
 
 }  // namespace trireme::train

@@ -42,18 +42,18 @@ int64_t sent_in_steps(const spec::TrafficTable& traffic) { return traffic.total(
 TrainSummary Run::go() {
   try {
     run_attempt();
-    parts_.close();
+    parts_->close();
   } catch (const std::exception& error) {
-    parts_.run_log.fails(error.what());
+    bench_.run_log.fails(error.what());
     throw;
   }
   if (const std::string problem = hooks_.problem ? hooks_.problem(summary_) : "";
       !problem.empty()) {
-    parts_.run_log.ends("failed", problem);
+    bench_.run_log.ends("failed", problem);
     return summary_;
   }
   const char* const reason = summary_.was_stopped ? "stopped" : "done";
-  parts_.run_log.ends(reason, fmt::format("{} at step {}{}", reason, summary_.steps,
+  bench_.run_log.ends(reason, fmt::format("{} at step {}{}", reason, summary_.steps,
                                           is_unsaved(summary_) ? ", which was not saved" : ""));
   return summary_;
 }
@@ -76,21 +76,21 @@ void Run::run_attempt() {
 
 void Run::run_steps() {
   const int64_t first = timeline_.first_step();
-  const StepAgenda agenda(config_, first, parts_.data.validations() > 0);
-  StepReporter reporter({.parts = parts_,
+  const StepAgenda agenda(config_, first, bench_.data.validations() > 0);
+  StepReporter reporter({.parts = *parts_,
                          .clock = clock_,
                          .summary = summary_,
                          .output = output_ ? &*output_ : nullptr,
                          .log = [this](const std::string& text) { log(text); }},
                         timeline_);
-  if (parts_.rank.is_first() && hooks_.begins) hooks_.begins(first - 1);
-  if (output_) output_->begin_layers(layer_names(parts_.model));
+  if (parts_->rank.is_first() && hooks_.begins) hooks_.begins(first - 1);
+  if (output_) output_->begin_layers(layer_names(bench_.model));
   if (output_) numerics_.begin(*output_);
-  TRIREME_CHECK(numerics_.blocks() == parts_.bf16_blocks,
+  TRIREME_CHECK(numerics_.blocks() == parts_->bf16_blocks,
                 "the engine was built for {} blocks in bf16, the checkpoint has {}",
-                parts_.bf16_blocks.size(), numerics_.blocks().size());
-  (void)signals_of(*parts_.engine, true);  // of steps that were replayed
-  const engine::StepReport begun = parts_.engine->report();
+                parts_->bf16_blocks.size(), numerics_.blocks().size());
+  (void)signals_of(*parts_->engine, true);  // of steps that were replayed
+  const engine::StepReport begun = parts_->engine->report();
   timeline_.begin_counts(begun.applied + begun.skipped);
   for (std::optional<int64_t> step = first; step && *step <= config_.training.steps;) {
     enter_leg_of(*step);
@@ -100,17 +100,17 @@ void Run::run_steps() {
 }
 
 void Run::enter_leg_of(int64_t step) {
-  const Leg& leg = parts_.data.leg_at(step);
-  if (&leg != parts_.leg) {
+  const Leg& leg = bench_.data.leg_at(step);
+  if (&leg != parts_->leg) {
     const obs::PhaseClock::Scope scope(phases(), obs::Phase::warmup);
     log(
         fmt::format("phase     {} from step {} on: seq_len {}, {} sequences a step; the engine is "
                     "rebuilt",
                     leg.name, step, leg.seq_len, leg.global_batch_size));
     release_engine();
-    parts_.change_leg(leg);
+    parts_->change_leg(leg);
     use_engine();
-    parts_.run_log.add(
+    bench_.run_log.add(
         {.kind = obs::EventKind::replan,
          .step = step - 1,
          .text = fmt::format("{} from step {} on: the engine was rebuilt", leg.name, step),
@@ -118,52 +118,53 @@ void Run::enter_leg_of(int64_t step) {
   }
   const bool is_traced =
       hooks_.trace.first >= leg.first_step && hooks_.trace.first <= leg.last_step;
-  trace_.emplace(is_traced ? hooks_.trace : TraceSteps{}, *parts_.engine, parts_.rank);
-  if (output_) trace_->open(output_->folder());
-  if (is_traced) summary_.trace = trace_->trace_file();
-  if (is_traced) summary_.picture = trace_->picture_file();
+  parts_->trace.emplace(is_traced ? hooks_.trace : TraceSteps{}, *parts_->engine, parts_->rank);
+  if (output_) parts_->trace->open(output_->folder());
+  if (is_traced) summary_.trace = parts_->trace->trace_file();
+  if (is_traced) summary_.picture = parts_->trace->picture_file();
 }
 
 void Run::release_engine() {
   predicted_sent_bytes_ += predicted_sent_bytes();
   finish_trace();
-  trace_.reset();
-  checkpoints_.release_engine();
+  parts_->trace.reset();
+  parts_->checkpoints->release_engine();
   record_steps(true);
 }
 
 void Run::use_engine() {
   timeline_.engine_replaced();
-  checkpoints_.use_engine(*parts_.engine);
+  parts_->checkpoints->use_engine(*parts_->engine);
   clock_.forget_laps();
 }
 
 void Run::change_precision(const std::vector<int>& bf16_blocks) {
   const obs::PhaseClock::Scope scope(phases(), obs::Phase::warmup);
   release_engine();
-  const std::string problem = parts_.change_precision(bf16_blocks);
+  const std::string problem = parts_->change_precision(bf16_blocks);
   use_engine();
   numerics_.changed(timeline_.step(), problem);
 }
 
 std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& reporter,
                                     int64_t first) {
-  const Leg& leg = *parts_.leg;
+  const Leg& leg = *parts_->leg;
   const int64_t last = std::min(leg.last_step, config_.training.steps);
-  TrainBatches batches(parts_.data.train(leg.seq_len), parts_.plan(), parts_.rank.coord(),
+  TrainBatches batches(bench_.data.train(leg.seq_len), parts_->plan(), parts_->rank.coord(),
                        first - 1, leg.shift + timeline_.shift());
   const double data_seconds = data_seconds_;
   for (int64_t step = first; step <= last; ++step) {
     const bool has_transfers =
-        parts_.plan().mesh[spec::Axis::cp] * parts_.plan().mesh[spec::Axis::ep] > 1;
+        parts_->plan().mesh[spec::Axis::cp] * parts_->plan().mesh[spec::Axis::ep] > 1;
     // Transfers of a step that may be logged are measured.
-    sampler_.before_step(*parts_.engine, step, has_transfers && agenda.exchanges_requests(step));
-    phases().change(step == first ? obs::Phase::warmup : parts_.run_log.phase_of(step));
+    parts_->sampler->before_step(*parts_->engine, step,
+                                 has_transfers && agenda.exchanges_requests(step));
+    phases().change(step == first ? obs::Phase::warmup : bench_.run_log.phase_of(step));
     base::RankActivity::current().set_step(step);
     numerics_.before_step(step);
-    if (plant_) plant_->apply(*parts_.engine, step);
+    if (plant_) plant_->apply(*parts_->engine, step);
     queue_step(batches, step);
-    parts_.run_log.waited_for_data(data_seconds + batches.waited_seconds() - data_seconds_);
+    bench_.run_log.waited_for_data(data_seconds + batches.waited_seconds() - data_seconds_);
     data_seconds_ = data_seconds + batches.waited_seconds();
     take_signals();
     if (step == timeline_.first_step()) check_first_batch(batches.first_content_hash(), step);
@@ -177,7 +178,7 @@ std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& repo
     }
     std::optional<std::vector<int>> bf16_blocks;
     if (numerics_.is_due(step)) {
-      clock_.wait(parts_.engine->compute());
+      clock_.wait(parts_->engine->compute());
       bf16_blocks = numerics_.after_step(step, output_ ? &*output_ : nullptr);
     }
     act(step, actions, reporter, batches);
@@ -187,7 +188,7 @@ std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& repo
       return step + 1;
     }
   }
-  clock_.wait(parts_.engine->compute());
+  clock_.wait(parts_->engine->compute());
   record_steps();
   return last + 1;
 }
@@ -196,12 +197,12 @@ void Run::take_signals(bool waits) {
   // A host that is far ahead of the device waits for it before signals are dropped.
   constexpr int64_t max_ahead = engine::SignalRing::slots - 8;
   const bool is_far_ahead = timeline_.untaken_signals() >= max_ahead;
-  for (const engine::StepSignals& signals : signals_of(*parts_.engine, waits || is_far_ahead)) {
+  for (const engine::StepSignals& signals : signals_of(*parts_->engine, waits || is_far_ahead)) {
     timeline_.take_signal(signals.index);
     if (signals.overflow > 0) continue;  // it was not run, and will be repeated
     const int64_t step = timeline_.step_of_signal(signals.index);
     if (output_) output_->add_step(step, signals, timeline_.tokens_at(step));
-    parts_.run_log.add_step(step, signals);
+    bench_.run_log.add_step(step, signals);
   }
 }
 
@@ -211,9 +212,9 @@ void Run::record_steps(bool waits) {
 }
 
 std::optional<Run::Overflow> Run::overflow() {
-  if (!parts_.may_overflow()) return std::nullopt;
-  clock_.wait(parts_.engine->compute());
-  const engine::StepReport report = parts_.engine->report();
+  if (!parts_->may_overflow()) return std::nullopt;
+  clock_.wait(parts_->engine->compute());
+  const engine::StepReport report = parts_->engine->report();
   if (report.overflow == 0) return std::nullopt;
   // Steps that count as run end before the one with the overflow.
   const int64_t from = timeline_.step_of_count(report.applied + report.skipped) + 1;
@@ -224,26 +225,26 @@ void Run::enlarge_budget(const Overflow& overflow) {
   const auto [from, rows] = overflow;
   const int64_t step = timeline_.step();
   constexpr double growth = 1.5;
-  const spec::MoeSpec& moe = *spec::moe_of(parts_.model);
-  const double largest = spec::largest_row_budget(moe, parts_.plan().mesh[spec::Axis::ep]);
-  const double budget = std::min(growth * parts_.row_budget, largest);
+  const spec::MoeSpec& moe = *spec::moe_of(bench_.model);
+  const double largest = spec::largest_row_budget(moe, parts_->plan().mesh[spec::Axis::ep]);
+  const double budget = std::min(growth * parts_->row_budget, largest);
   log(
       fmt::format("experts   step {} was not applied: {} rows exceeded the row budget of {:.3g}; "
                   "the engine is rebuilt with {:.3g}, and the step is repeated",
-                  from, rows, parts_.row_budget, budget));
+                  from, rows, parts_->row_budget, budget));
   const obs::PhaseClock::Scope scope(phases(), obs::Phase::warmup);
   release_engine();
-  parts_.run_log.repeats_until(step);
-  parts_.run_log.add({.kind = obs::EventKind::replan,
+  bench_.run_log.repeats_until(step);
+  bench_.run_log.add({.kind = obs::EventKind::replan,
                       .step = from,
                       .severity = obs::Severity::warning,
                       .text = fmt::format(
                           "step {} was not applied: {} rows exceeded the row budget of {:.3g}; the "
                           "engine is rebuilt with {:.3g}",
-                          from, rows, parts_.row_budget, budget),
+                          from, rows, parts_->row_budget, budget),
                       .data = {{"row_budget", budget}, {"repeated_steps", step - from + 1}}});
   try {
-    parts_.change_row_budget(budget);
+    parts_->change_row_budget(budget);
   } catch (const base::OutOfMemory& error) {
     throw base::OutOfMemory(fmt::format(
         "step {}: tokens exceeded the experts' row budget, and a larger one does not fit; use "
@@ -258,10 +259,10 @@ void Run::enlarge_budget(const Overflow& overflow) {
 // Compares the content of the first batch on ranks that must have the same one, and logs the sum
 // over all: the same for every layout, and for every attempt that begins with this step.
 void Run::check_first_batch(uint64_t own_hash, int64_t step) {
-  const std::vector<uint64_t> hashes = parts_.rank.gather(own_hash);
+  const std::vector<uint64_t> hashes = parts_->rank.gather(own_hash);
   std::map<int64_t, uint64_t> by_data_rank;
   for (size_t rank = 0; rank < hashes.size(); ++rank) {
-    const spec::Sizes& mesh = parts_.plan().mesh;
+    const spec::Sizes& mesh = parts_->plan().mesh;
     const int64_t data_rank = spec::data_rank(mesh, comm::coord_of(mesh, static_cast<int>(rank)));
     const auto [same, is_new] = by_data_rank.emplace(data_rank, hashes[rank]);
     if (is_new || same->second == hashes[rank]) continue;
@@ -278,21 +279,21 @@ void Run::check_first_batch(uint64_t own_hash, int64_t step) {
 }
 
 double Run::learning_rate(int64_t step) const {
-  const double scheduled = optim::learning_rate(parts_.lr, step - 1);
-  const data::Phases& phases = parts_.data.phases();
+  const double scheduled = optim::learning_rate(bench_.lr, step - 1);
+  const data::Phases& phases = bench_.data.phases();
   if (phases.table().size() == 1) return scheduled;
   const auto phase = static_cast<size_t>(phases.at_step(step - 1).phase);
   return phases.table()[phase].options.learning_rate_of(scheduled);
 }
 
 void Run::queue_step(TrainBatches& batches, int64_t step) {
-  engine::Engine& engine = *parts_.engine;
-  const bool is_traced = trace_->contains(step);
+  engine::Engine& engine = *parts_->engine;
+  const bool is_traced = parts_->trace->contains(step);
   if (is_traced) {
     clock_.wait(engine.compute());
     clock_.leave_out();  // slower than others
     engine.watch_times(false);
-    trace_->begin_step(step);
+    parts_->trace->begin_step(step);
   }
   clock_.begin_step();
   const int64_t sent_before = sent_in_steps(engine.traffic());
@@ -300,10 +301,10 @@ void Run::queue_step(TrainBatches& batches, int64_t step) {
   timeline_.advance();
   sent_bytes_ += sent_in_steps(engine.traffic()) - sent_before;
   clock_.end_step();
-  sampler_.after_step(engine);
+  parts_->sampler->after_step(engine);
   if (is_traced) {
     engine.watch_times(true);
-    trace_->end_step();
+    parts_->trace->end_step();
     clock_.wait(engine.compute());
     if (step == hooks_.trace.last) finish_trace();
   }
@@ -314,28 +315,29 @@ void Run::queue_step(TrainBatches& batches, int64_t step) {
 }
 
 void Run::finish_trace() {
-  if (!trace_ || !trace_->is_on()) return;
-  for (const std::string& line : trace_->finish()) log(line);
-  summary_.picture = trace_->picture_file();
+  if (!parts_->trace || !parts_->trace->is_on()) return;
+  for (const std::string& line : parts_->trace->finish()) log(line);
+  summary_.picture = parts_->trace->picture_file();
 }
 
 // Returns what was requested of any rank, at steps after which ranks exchange requests; at others
 // nothing. Collective at the former.
 StepRequests Run::exchanged_requests(const StepAgenda& agenda, int64_t step) {
   if (!agenda.exchanges_requests(step) && !signals_.is_due(step)) return {};
-  if (!parts_.rank.is_alone()) clock_.wait(parts_.engine->compute());
+  if (!parts_->rank.is_alone()) clock_.wait(parts_->engine->compute());
   std::optional<obs::RankSample> sample;
-  if (sampler_.is_due(step, step == config_.training.steps)) {
-    sample = sampler_.sample(*parts_.engine, step,
-                             {.data = data_seconds_, .save = checkpoints_.figures().stall_seconds});
+  if (parts_->sampler->is_due(step, step == config_.training.steps)) {
+    sample = parts_->sampler->sample(
+        *parts_->engine, step,
+        {.data = data_seconds_, .save = parts_->checkpoints->figures().stall_seconds});
   }
   const Request request = signals_.exchange(
-      parts_.rank, step, parts_.owner && parts_.owner->is_fenced(), sample ? &*sample : nullptr);
+      parts_->rank, step, bench_.owner && bench_.owner->is_fenced(), sample ? &*sample : nullptr);
   if (request.is_fenced) end_fenced();
   record_ranks(step);
-  parts_.run_log.flush();
+  bench_.run_log.flush();
   const obs::PhaseClock::Scope scope(phases(), obs::Phase::exposed_save);
-  const bool is_save_time = checkpoints_.poll();
+  const bool is_save_time = parts_->checkpoints->poll();
   return {.stop = request.stop, .save = request.save, .is_save_time = is_save_time};
 }
 
@@ -343,11 +345,11 @@ void Run::record_ranks(int64_t step) {
   const std::span<obs::RankSample> samples = signals_.samples();
   const bool is_measured = std::ranges::all_of(
       samples, [](const auto& sample) { return sample[obs::RankColumn::steps] > 0; });
-  if (samples.empty() || !is_measured || !parts_.rank.is_first()) return;
-  complete_samples(parts_.plan().mesh, samples);
+  if (samples.empty() || !is_measured || !parts_->rank.is_first()) return;
+  complete_samples(parts_->plan().mesh, samples);
   if (output_) output_->add_ranks(step, rank_table_values(samples));
   const auto steps = static_cast<double>(step - std::max(sampled_step_, timeline_.first_step()));
-  parts_.run_log.waited_for_ranks(steps * straggler_seconds(parts_.plan().mesh, samples));
+  bench_.run_log.waited_for_ranks(steps * straggler_seconds(parts_->plan().mesh, samples));
   sampled_step_ = step;
   if (hooks_.sampled) hooks_.sampled(step, samples);
 }
@@ -355,15 +357,15 @@ void Run::record_ranks(int64_t step) {
 void Run::act(int64_t step, const StepActions& actions, StepReporter& reporter,
               const TrainBatches& batches) {
   summary_.was_stopped = actions.is_stopped;
-  if (actions.waits()) clock_.wait(parts_.engine->compute());
+  if (actions.waits()) clock_.wait(parts_->engine->compute());
   take_signals();
   if (step == timeline_.first_step()) {
-    summary_.startup_seconds = obs::steady_seconds() - parts_.start_seconds;
+    summary_.startup_seconds = obs::steady_seconds() - bench_.start_seconds;
     log(fmt::format("start-up  first step finished after {:.2f} s", summary_.startup_seconds));
   }
   if (actions.logs) reporter.log_step(step, data_seconds_, batches);
   if (output_) output_->write_steps(false);
-  if (parts_.rank.is_first() && hooks_.progress) {
+  if (parts_->rank.is_first() && hooks_.progress) {
     hooks_.progress(step, fmt::format("loss {:.4f}", summary_.loss.value_or(0)));
   }
   if (actions.validates) validate(step, reporter);
@@ -371,17 +373,17 @@ void Run::act(int64_t step, const StepActions& actions, StepReporter& reporter,
     const obs::PhaseClock::Scope scope(phases(), obs::Phase::exposed_save);
     // The batches of all steps until this one have been read: none of them was of other data.
     reporter.check_data();
-    checkpoints_.save(step);
+    parts_->checkpoints->save(step);
   }
   if (actions.exports) {
-    parts_.engine->interrupt_times();
+    parts_->engine->interrupt_times();
     const obs::PhaseClock::Scope scope(phases(), obs::Phase::exposed_save);
-    checkpoints_.finish();  // first the checkpoint that the run can be resumed from
+    parts_->checkpoints->finish();  // first the checkpoint that the run can be resumed from
     export_weights(ckpt::generation_name(step));
   }
   if (actions.is_stopped) {
     log(fmt::format("stop requested: step {} is finished", step));
-    parts_.run_log.add({.kind = obs::EventKind::preempt,
+    bench_.run_log.add({.kind = obs::EventKind::preempt,
                         .step = step,
                         .text = fmt::format("a stop was requested; step {} is the last", step)});
   }
@@ -393,7 +395,7 @@ void Run::validate(int64_t step, StepReporter& reporter) {
   const double loss = summary_.validation_loss.value_or(0);
   base::Json data = {{"loss", loss}};
   if (!std::isfinite(loss)) data["loss"] = "NaN";
-  parts_.run_log.add({.kind = obs::EventKind::validation,
+  bench_.run_log.add({.kind = obs::EventKind::validation,
                       .step = step,
                       .text = fmt::format("validation loss {:.4f} at step {}", loss, step),
                       .data = std::move(data)});
@@ -401,7 +403,7 @@ void Run::validate(int64_t step, StepReporter& reporter) {
 
 void Run::end_fenced() {
   // Throws, with the name of the process that took over.
-  if (parts_.owner) parts_.owner->guarded([] {});
+  if (bench_.owner) bench_.owner->guarded([] {});
   throw base::Fenced(
       fmt::format("{}: another process has taken the run's folder over", config_.job.dump_folder));
 }

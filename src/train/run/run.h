@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run: one attempt of a run on one rank, from its start (run_start.cpp) through its steps (run.cpp)
-// to its end (run_finish.cpp). What the attempt is made of stands in incarnation.h, what follows a
-// step in step_agenda.h, what a step logs in step_reporter.h.
+// to its end (run_finish.cpp). What it is made of stands in bench.h and incarnation.h, what follows
+// a step in step_agenda.h, what a step logs in step_reporter.h.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ namespace trireme::train {
 
 class Run {
  public:
-  // All references must outlive it. Throws as Incarnation does.
+  // All references must outlive it. Throws as Bench and Incarnation do.
   Run(const config::Config&, obs::RunMode, const TrainHooks&, const RankStart&);
   // Trains to the last step or to a stop. Call once. Collective.
   TrainSummary go();
@@ -40,6 +40,7 @@ class Run {
   // Logs on the first rank only.
   void log(const std::string& text) const;
 
+  void equip();  // builds what refers to the engine and the rank of the epoch
   // ---- start: until begin() no file changes
   CheckpointHooks checkpoint_hooks();
   void record(const SavedGeneration&);
@@ -61,7 +62,7 @@ class Run {
 
   // ---- steps
   void run_attempt();
-  obs::PhaseClock& phases() { return parts_.run_log.phases(); }
+  obs::PhaseClock& phases() { return bench_.run_log.phases(); }
   void run_steps();
   // Runs steps up to the end of the engine's leg. Returns the step that follows: the next leg's
   // first, one that has to be repeated, or none after the last of the attempt.
@@ -105,24 +106,22 @@ class Run {
 
   const config::Config& config_;
   const TrainHooks& hooks_;
-  Incarnation parts_;
+  Bench bench_;
+  std::optional<Incarnation> parts_;
   RunNumerics numerics_;
   std::optional<DriftPlant> plant_;
   TrainSummary summary_;
   std::optional<RunOutput> output_;                 // on the first rank, from begin() on
   std::optional<obs::SignalEvents> signal_events_;  // on the first rank of a process, likewise
   Timeline timeline_;
-  RunCheckpoints checkpoints_;
-  std::optional<RunTrace> trace_;
   std::optional<Resumed> resumed_;
   StepClock clock_;
   ControlSignals signals_;
   std::shared_ptr<HardwareWatch> hardware_;  // null: not watched
-  RankSampler sampler_;
-  double data_seconds_ = 0;           // for which steps waited for batches
-  int64_t sent_bytes_ = 0;            // in steps
-  int64_t predicted_sent_bytes_ = 0;  // in the steps of engines that were replaced
-  int64_t sampled_step_ = 0;          // of the last samples of ranks
+  double data_seconds_ = 0;                  // for which steps waited for batches
+  int64_t sent_bytes_ = 0;                   // in steps
+  int64_t predicted_sent_bytes_ = 0;         // in the steps of engines that were replaced
+  int64_t sampled_step_ = 0;                 // of the last samples of ranks
 };
 
 }  // namespace trireme::train

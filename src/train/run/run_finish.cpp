@@ -24,9 +24,9 @@ void Run::count_steps() {
 void Run::finish() {
   record_steps(true);
   count_steps();
-  checkpoints_.finish();
-  summary_.checkpoints = checkpoints_.figures();
-  summary_.saved_step = parts_.rank.gather(summary_.saved_step).front();
+  parts_->checkpoints->finish();
+  summary_.checkpoints = parts_->checkpoints->figures();
+  summary_.saved_step = parts_->rank.gather(summary_.saved_step).front();
   if (summary_.was_stopped && summary_.saved_step == summary_.steps) {
     log(fmt::format("stopped   step {} is saved; --resume auto continues", summary_.steps));
   } else if (summary_.was_stopped) {
@@ -36,7 +36,7 @@ void Run::finish() {
     export_weights(summary_.was_stopped ? ckpt::generation_name(summary_.steps) : "final");
   }
   summarise();
-  parts_.rank.barrier();  // no rank leaves while another still reads
+  parts_->rank.barrier();  // no rank leaves while another still reads
 }
 
 // Returns on every rank what the first one finds.
@@ -44,7 +44,7 @@ bool Run::has_final_weights() {
   std::error_code ignored;
   const bool exists =
       output_ && std::filesystem::exists(output_->saver().folder() / "final", ignored);
-  return parts_.rank.gather(static_cast<uint8_t>(exists ? 1 : 0)).front() != 0;
+  return parts_->rank.gather(static_cast<uint8_t>(exists ? 1 : 0)).front() != 0;
 }
 
 // A failing export is reported; what it would have exported is in the checkpoint.
@@ -52,14 +52,14 @@ void Run::export_weights(const std::string& name) {
   const obs::PhaseClock::Scope scope(phases(), obs::Phase::exporting);
   count_steps();
   const SavedWeights saved =
-      save_weights(*parts_.engine, parts_.rank, output_ ? &output_->saver() : nullptr, name);
+      save_weights(*parts_->engine, parts_->rank, output_ ? &output_->saver() : nullptr, name);
   summary_.weights = saved.path;
   summary_.export_problem = saved.problem;
   if (saved.problem.empty()) {
     log(fmt::format("weights   {} ({} in {:.2f} s)", saved.path.string(),
                     obs::bytes_text(saved.bytes), saved.seconds));
     if (output_) output_->add(summary_.steps, saved);
-    parts_.run_log.add({.kind = obs::EventKind::exported,
+    bench_.run_log.add({.kind = obs::EventKind::exported,
                         .step = summary_.steps,
                         .text = fmt::format("weights were written to {}", saved.path.string()),
                         .data = {{"bytes", saved.bytes}, {"seconds", saved.seconds}}});
@@ -71,34 +71,34 @@ void Run::export_weights(const std::string& name) {
 
 int64_t Run::predicted_sent_bytes() const {
   const spec::TrafficTable sent =
-      spec::predict_traffic(parts_.model, parts_.plan(), parts_.rank.coord());
+      spec::predict_traffic(bench_.model, parts_->plan(), parts_->rank.coord());
   return timeline_.engine_steps() * (sent.total() - sent.other);
 }
 
 void Run::summarise() {
-  const RankFigures own{.predicted = parts_.engine->predicted_memory(),
-                        .measured = parts_.engine->measured(),
-                        .ledger_bytes = parts_.platform.device->ledger().live(),
-                        .checkpoints = checkpoints_.memory(),
-                        .rebuild = parts_.rebuild_memory,
+  const RankFigures own{.predicted = parts_->engine->predicted_memory(),
+                        .measured = parts_->engine->measured(),
+                        .ledger_bytes = bench_.platform.device->ledger().live(),
+                        .checkpoints = parts_->checkpoints->memory(),
+                        .rebuild = parts_->rebuild_memory,
                         .predicted_traffic_bytes = predicted_sent_bytes_ + predicted_sent_bytes(),
                         .counted_traffic_bytes = sent_bytes_};
-  set_ranks(summary_, parts_.rank.gather(own));
+  set_ranks(summary_, parts_->rank.gather(own));
   summary_.ledger_bytes = own.ledger_bytes;
-  summary_.driver_used_bytes = device::driver_used_bytes(*parts_.platform.device);
-  if (parts_.platform.is_gpu() && parts_.rank.is_alone()) {
+  summary_.driver_used_bytes = device::driver_used_bytes(*bench_.platform.device);
+  if (bench_.platform.is_gpu() && parts_->rank.is_alone()) {
     log(memory_line(summary_.ledger_bytes, summary_.driver_used_bytes));
   }
   summary_.seconds = clock_.seconds();
   if (clock_.median_lap() > 0) {
     summary_.tokens_per_second =
-        static_cast<double>(step_tokens(parts_.plan())) / clock_.median_lap();
+        static_cast<double>(step_tokens(parts_->plan())) / clock_.median_lap();
   } else if (clock_.seconds() > 0) {  // too few steps were logged for a median
     summary_.tokens_per_second = static_cast<double>(summary_.tokens) / clock_.seconds();
   }
-  const RunPeaks& peaks = parts_.peaks;
+  const RunPeaks& peaks = parts_->peaks;
   const auto against = [this](const Peak& peak) {
-    return utilisation(parts_.model, parts_.plan(), summary_.tokens_per_second, peak.per_second);
+    return utilisation(bench_.model, parts_->plan(), summary_.tokens_per_second, peak.per_second);
   };
   if (peaks.flops) {
     summary_.mfu = against(*peaks.flops).mfu;

@@ -43,29 +43,34 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
          const RankStart& start)
     : config_(c),
       hooks_(hooks),
-      parts_(c, mode, hooks, start),
-      numerics_(parts_, [this](const std::string& text) { log(text); }),
-      timeline_(parts_.data.legs()),
-      checkpoints_({.config = c,
-                    .data = parts_.data,
-                    .timeline = timeline_,
-                    .contents = parts_.data_contents,
-                    .tokenizer = parts_.tokenizer,
-                    .engine = *parts_.engine,
-                    .model = parts_.model,
-                    .rank = parts_.rank,
-                    .device = *parts_.platform.device},
-                   hooks.resume, guard_of(parts_.owner.get()), checkpoint_hooks()),
+      bench_(c, mode, hooks, start),
+      parts_(std::in_place, bench_, start),
+      numerics_(*parts_, [this](const std::string& text) { log(text); }),
+      timeline_(bench_.data.legs()),
       signals_(hooks.stop, hooks.save),
-      hardware_(make_hardware_watch(c.metrics.hardware, parts_.platform, start)),
-      sampler_({.model = parts_.model,
-                .platform = parts_.platform,
-                .start = start,
-                .hardware = hardware_.get(),
-                .steps = c.metrics.ranks_freq}) {
-  if (hooks.drift.block >= 0) plant_.emplace(hooks.drift, parts_.model);
-  summary_.hardware = parts_.platform.hardware;
-  summary_.parameters = spec::parameter_count(parts_.model);
+      hardware_(make_hardware_watch(c.metrics.hardware, bench_.platform, start)) {
+  equip();
+  if (hooks.drift.block >= 0) plant_.emplace(hooks.drift, bench_.model);
+  summary_.hardware = bench_.platform.hardware;
+  summary_.parameters = spec::parameter_count(bench_.model);
+}
+
+void Run::equip() {
+  parts_->checkpoints.emplace(RunCheckpoints::Parts{.config = config_,
+                                                    .data = bench_.data,
+                                                    .timeline = timeline_,
+                                                    .contents = bench_.data_contents,
+                                                    .tokenizer = bench_.tokenizer,
+                                                    .engine = *parts_->engine,
+                                                    .model = bench_.model,
+                                                    .rank = parts_->rank,
+                                                    .device = *bench_.platform.device},
+                              hooks_.resume, guard_of(bench_.owner.get()), checkpoint_hooks());
+  parts_->sampler.emplace(RankSampler::Parts{.model = bench_.model,
+                                             .platform = bench_.platform,
+                                             .start = parts_->start,
+                                             .hardware = hardware_.get(),
+                                             .steps = config_.metrics.ranks_freq});
 }
 
 CheckpointHooks Run::checkpoint_hooks() {
@@ -84,7 +89,7 @@ CheckpointHooks Run::checkpoint_hooks() {
           .failed =
               [this](int64_t step, const std::string& why) {
                 summary_.save_problem = why;
-                parts_.run_log.add({.kind = obs::EventKind::save_failed,
+                bench_.run_log.add({.kind = obs::EventKind::save_failed,
                                     .step = step,
                                     .severity = obs::Severity::error,
                                     .text = fmt::format(
@@ -95,8 +100,8 @@ CheckpointHooks Run::checkpoint_hooks() {
 }
 
 void Run::record(const SavedGeneration& saved) {
-  parts_.run_log.saved();
-  parts_.run_log.add({.kind = obs::EventKind::checkpoint,
+  bench_.run_log.saved();
+  bench_.run_log.add({.kind = obs::EventKind::checkpoint,
                       .step = saved.step,
                       .text = fmt::format("the checkpoint of step {} is durable", saved.step),
                       .data = {{"bytes", saved.bytes},
@@ -105,36 +110,36 @@ void Run::record(const SavedGeneration& saved) {
 }
 
 void Run::log(const std::string& text) const {
-  if (parts_.rank.is_first() && hooks_.log) hooks_.log(text);
+  if (parts_->rank.is_first() && hooks_.log) hooks_.log(text);
 }
 
 void Run::describe() const {
-  for (const std::string& line : parts_.start.description) log(line);
-  if (parts_.start.ranks > 1) log(layout_line(parts_.plan().layout));
+  for (const std::string& line : parts_->start.description) log(line);
+  if (parts_->start.ranks > 1) log(layout_line(parts_->plan().layout));
   for (const std::string& line :
-       describe_run(parts_.model, parts_.plan(), parts_.platform, parts_.peaks)) {
+       describe_run(bench_.model, parts_->plan(), bench_.platform, parts_->peaks)) {
     log(line);
   }
-  if (const int64_t bytes = parts_.rebuild_memory.predicted_bytes; bytes > 0) {
+  if (const int64_t bytes = parts_->rebuild_memory.predicted_bytes; bytes > 0) {
     log(
         fmt::format("memory    {} of the host on each rank while its engine is replaced (phases, "
                     "row budgets of experts, fall-back to bf16)",
                     obs::bytes_text(bytes)));
   }
-  const int64_t done = parts_.resume_point ? parts_.resume_point->step() : 0;
-  for (const std::string& line : parts_.data.describe(done + 1)) log(line);
-  if (const std::string& tokenizer = parts_.tokenizer.description(); !tokenizer.empty()) {
+  const int64_t done = parts_->resume_point ? parts_->resume_point->step() : 0;
+  for (const std::string& line : bench_.data.describe(done + 1)) log(line);
+  if (const std::string& tokenizer = bench_.tokenizer.description(); !tokenizer.empty()) {
     log("tokenizer " + tokenizer);
   }
 }
 
 void Run::resume() {
   const obs::PhaseClock::Scope scope(phases(), obs::Phase::restore);
-  resumed_ = checkpoints_.resume(
+  resumed_ = parts_->checkpoints->resume(
       {.prepare = [this](int64_t step, const base::Json& state) { prepare_engine(step, state); },
        .run_steps = [this](const Resumed& from, int64_t last) { replay(from, last); }});
   if (!resumed_) {
-    log(parts_.has_given_weights
+    log(parts_->has_given_weights
             ? "start     weights of " + config_.training.init_from
             : fmt::format("start     weights initialised from seed {}", config_.debug.seed));
     return;
@@ -146,7 +151,7 @@ void Run::resume() {
   }
   timeline_.begin_after(resumed_->step, resumed_->samples, resumed_->tokens);
   summary_.resumed_from = resumed_->step;
-  summary_.skipped_steps = parts_.engine->step_state().skipped;
+  summary_.skipped_steps = parts_->engine->step_state().skipped;
 }
 
 void Run::prepare_engine(int64_t step, const base::Json& numerics) {
@@ -157,71 +162,71 @@ void Run::prepare_engine(int64_t step, const base::Json& numerics) {
     throw RunNumerics::unreadable(step, error);
   }
   // All ranks follow the first one.
-  blocks = list_of(parts_.rank.gather(set_of(blocks)).front());
-  if (parts_.continues_after(step, blocks)) return;
+  blocks = list_of(parts_->rank.gather(set_of(blocks)).front());
+  if (parts_->continues_after(step, blocks)) return;
   log(fmt::format("resume    the engine is rebuilt for the checkpoint of step {}", step));
-  checkpoints_.release_engine();
-  parts_.rebuild_after(step, blocks);
+  parts_->checkpoints->release_engine();
+  parts_->rebuild_after(step, blocks);
   timeline_.engine_replaced();
-  checkpoints_.load_into(*parts_.engine);
+  parts_->checkpoints->load_into(*parts_->engine);
 }
 
 void Run::replay(const Resumed& from, int64_t last) {
   timeline_.begin_after(from.step, from.samples, from.tokens);
   while (timeline_.step() < last) {
-    const Leg& leg = parts_.data.leg_at(timeline_.step() + 1);
-    if (&leg != parts_.leg) {
-      checkpoints_.release_engine();
-      parts_.change_leg(leg);
+    const Leg& leg = bench_.data.leg_at(timeline_.step() + 1);
+    if (&leg != parts_->leg) {
+      parts_->checkpoints->release_engine();
+      parts_->change_leg(leg);
       timeline_.engine_replaced();
-      checkpoints_.load_into(*parts_.engine);
+      parts_->checkpoints->load_into(*parts_->engine);
     }
     const int64_t end = std::min(last, leg.last_step);
-    TrainBatches batches(parts_.data.train(leg.seq_len), parts_.plan(), parts_.rank.coord(),
+    TrainBatches batches(bench_.data.train(leg.seq_len), parts_->plan(), parts_->rank.coord(),
                          timeline_.step(), leg.shift + timeline_.shift());
     while (timeline_.step() < end) {
-      parts_.engine->step(batches, learning_rate(timeline_.step() + 1));
+      parts_->engine->step(batches, learning_rate(timeline_.step() + 1));
       timeline_.advance();
-      if (parts_.rank.is_first() && hooks_.progress) hooks_.progress(timeline_.step(), "replay");
+      if (parts_->rank.is_first() && hooks_.progress) hooks_.progress(timeline_.step(), "replay");
     }
   }
 }
 
 // Logs what the run is going to do. After resume(), before begin().
 void Run::describe_plan() {
-  summary_.checkpoint_bytes = checkpoints_.checkpoint_bytes();
+  summary_.checkpoint_bytes = parts_->checkpoints->checkpoint_bytes();
   if (timeline_.first_step() > config_.training.steps) return;
-  const Leg& leg = *parts_.leg;
+  const Leg& leg = *parts_->leg;
   const int64_t before = timeline_.step(), steps = config_.training.steps;
   int64_t held_out = 0, validated = 0;
-  for (size_t i = 0; i < parts_.data.validations(); ++i) {
-    const int64_t samples = parts_.data.validation(i, leg.seq_len).samples();
+  for (size_t i = 0; i < bench_.data.validations(); ++i) {
+    const int64_t samples = bench_.data.validation(i, leg.seq_len).samples();
     held_out += samples;
     validated += validated_samples(config::validation_samples(config_), samples);
   }
-  const bool is_uniform = parts_.data.legs().size() == 1;
+  const bool is_uniform = bench_.data.legs().size() == 1;
   RunWork work{
       .first_step = timeline_.first_step(),
-      .step_samples = parts_.step_samples(),
+      .step_samples = parts_->step_samples(),
       .samples = is_uniform ? -1 : timeline_.samples_at(steps) - timeline_.samples_at(before),
       .tokens = is_uniform ? -1 : timeline_.tokens_at(steps) - timeline_.tokens_at(before),
-      .training_samples = parts_.data.epoch_samples(leg.seq_len),
+      .training_samples = bench_.data.epoch_samples(leg.seq_len),
       .samples_before = timeline_.samples_at(before),
       .tokens_before = timeline_.tokens_at(before),
       .held_out_samples = held_out,
       .validated_samples = validated,
-      .validations = static_cast<int64_t>(parts_.data.validations()),
+      .validations = static_cast<int64_t>(bench_.data.validations()),
       .checkpoint_bytes = summary_.checkpoint_bytes,
       .weights_bytes = exports_weights(config_) ? exported_bytes(config_) : 0};
   // A disk may be slow to answer.
-  parts_.rank.on_first([&] {
+  parts_->rank.on_first([&] {
     const auto folder = std::filesystem::path(config_.job.dump_folder) / config_.checkpoint.folder;
     work.free_bytes = free_bytes(folder);
-    if (!checkpoints_.saves() || parts_.mode != obs::RunMode::resume) return;
+    if (!parts_->checkpoints->saves() || bench_.mode != obs::RunMode::resume) return;
     work.checkpoints_before = std::ssize(ckpt::committed_steps(*ckpt::posix_disk(), folder));
   });
   for (const std::string& line : describe_work(config_, work)) log(line);
-  for (const std::string& line : parts_.data.describe_mixture(timeline_.first_step())) log(line);
+  for (const std::string& line : bench_.data.describe_mixture(timeline_.first_step())) log(line);
 }
 
 // Refuses traced steps that no single engine runs.
@@ -229,7 +234,7 @@ void Run::check_trace() const {
   const TraceSteps& steps = hooks_.trace;
   if (steps.first <= 0 || steps.first > config_.training.steps) return;
   const int64_t last = std::min(steps.last, config_.training.steps);
-  if (&parts_.data.leg_at(steps.first) == &parts_.data.leg_at(last)) return;
+  if (&bench_.data.leg_at(steps.first) == &bench_.data.leg_at(last)) return;
   throw base::ConfigError(
       fmt::format("traced steps {} to {} belong to phases with different sequence lengths or "
                   "batches; trace steps of one phase",
@@ -239,11 +244,11 @@ void Run::check_trace() const {
 // Everything that may be refused was accepted: from here on the run writes.
 void Run::begin() {
   Checkpointer::Begin begin;
-  parts_.rank.on_first([&] { begin = begin_output(); });
+  parts_->rank.on_first([&] { begin = begin_output(); });
   begin.step = resumed_ ? resumed_->step : -1;
-  if (parts_.start.begins) parts_.start.begins();
-  checkpoints_.begin(begin);
-  if (parts_.owner) parts_.owner->begun();
+  if (parts_->start.begins) parts_->start.begins();
+  parts_->checkpoints->begin(begin);
+  if (bench_.owner) bench_.owner->begun();
   begin_ranks();
   record_fatal_signals();
 }
@@ -252,11 +257,12 @@ void Run::record_fatal_signals() {
   struct Labels {
     int64_t attempt, epoch;
   };
-  const obs::RunOwner* owner = parts_.owner.get();
+  const obs::RunOwner* owner = bench_.owner.get();
   const Labels labels =
-      parts_.rank.gather(owner == nullptr ? Labels{0, 0} : Labels{owner->attempt(), owner->epoch()})
+      parts_->rank
+          .gather(owner == nullptr ? Labels{0, 0} : Labels{owner->attempt(), owner->epoch()})
           .front();
-  const bool is_first_of_process = parts_.start.process_ranks == 1 || parts_.rank.is_first();
+  const bool is_first_of_process = parts_->start.process_ranks == 1 || parts_->rank.is_first();
   if (!is_first_of_process) return;
   signal_events_.emplace(
       config_.job.dump_folder,
@@ -268,46 +274,46 @@ void Run::begin_ranks() {
     log("hardware  counters are unknown: " + hardware_->problem());
   }
   const std::vector<RankPlace> places =
-      parts_.rank.gather(rank_place(node_name(), parts_.platform.hardware));
-  if (output_) output_->begin_ranks(rank_table_shape(parts_.plan().mesh, places));
+      parts_->rank.gather(rank_place(node_name(), bench_.platform.hardware));
+  if (output_) output_->begin_ranks(rank_table_shape(parts_->plan().mesh, places));
 }
 
 // Opens the run's folder. On the first rank.
 Checkpointer::Begin Run::begin_output() {
-  obs::RunOwner& owner = *parts_.owner;
+  obs::RunOwner& owner = *bench_.owner;
   Checkpointer::Begin begin;
   if (owner.previous()) begin.previous_run = owner.previous()->run;
   // A checkpoint names its run; a folder that is resumed before it has one belongs to its last run.
-  const bool continues = parts_.mode == obs::RunMode::resume;
+  const bool continues = bench_.mode == obs::RunMode::resume;
   owner.begin(resumed_ && !resumed_->writer.run.empty() ? resumed_->writer.run
               : continues                               ? begin.previous_run
                                                         : "");
   begin.writer = {.run = owner.run(), .epoch = owner.epoch()};
-  parts_.listeners.emplace(config_, hooks_.environment,
+  bench_.listeners.emplace(config_, hooks_.environment,
                            base::Json{{"kind", "run"},
                                       {"run", owner.run()},
                                       {"attempt", owner.attempt()},
                                       {"name", config_.job.name},
                                       {"group", config_.job.group},
                                       {"folder", config_.job.dump_folder},
-                                      {"resumes", parts_.mode == obs::RunMode::resume},
+                                      {"resumes", bench_.mode == obs::RunMode::resume},
                                       {"config", config::to_json(config_)}});
-  output_.emplace(config_, parts_.mode, parts_.plan(), parts_.tokenizer.files(), owner,
+  output_.emplace(config_, bench_.mode, parts_->plan(), bench_.tokenizer.files(), owner,
                   hooks_.program, resumed_ ? resumed_->step : -1,
-                  [this](std::string_view lines) { parts_.listeners->pass_on(lines); });
-  summary_.prediction = predict_run(config_, parts_.platform.hardware, hooks_.machines);
+                  [this](std::string_view lines) { bench_.listeners->pass_on(lines); });
+  summary_.prediction = predict_run(config_, bench_.platform.hardware, hooks_.machines);
   obs::write_file(output_->folder() / "prediction.json",
-                  prediction_json(*summary_.prediction, parts_).dump(2) + "\n");
-  const int sharers = parts_.start.device_sharers;
-  parts_.run_log.open(owner, {.name = config_.job.name,
+                  prediction_json(*summary_.prediction, *parts_).dump(2) + "\n");
+  const int sharers = parts_->start.device_sharers;
+  bench_.run_log.open(owner, {.name = config_.job.name,
                               .group = config_.job.group,
-                              .ranks = parts_.start.ranks,
-                              .devices = (parts_.start.ranks + sharers - 1) / sharers,
+                              .ranks = parts_->start.ranks,
+                              .devices = (parts_->start.ranks + sharers - 1) / sharers,
                               .price_per_hour = summary_.prediction->price_per_hour,
                               .resumed_from = resumed_ ? resumed_->step : -1,
                               .rules = AlertRules(config_.alerts, *summary_.prediction,
                                                   config_.checkpoint.enable, obs::wall_seconds()),
-                              .listeners = &*parts_.listeners});
+                              .listeners = &*bench_.listeners});
   summary_.run_folder = output_->folder();
   log(fmt::format("run       {} in {} ({}, attempt {})", config_.job.name, config_.job.dump_folder,
                   owner.run(), owner.attempt()));

@@ -16,8 +16,8 @@ namespace trireme::train {
 StepReporter::StepReporter(const Context& context, const Timeline& timeline)
     : to_(context),
       timeline_(timeline),
-      data_watch_(context.parts.data, context.parts.data_contents),
-      skips_(context.parts.config.training.skip_norm_multiple),
+      data_watch_(context.parts.bench.data, context.parts.bench.data_contents),
+      skips_(context.parts.bench.config.training.skip_norm_multiple),
       logged_step_(timeline.step()) {}
 
 void StepReporter::log_step(int64_t step, double data_seconds, const TrainBatches& batches) {
@@ -29,7 +29,7 @@ void StepReporter::log_step(int64_t step, double data_seconds, const TrainBatche
   logged_step_ = step;
   logged_data_seconds_ = data_seconds;
 
-  to_.parts.run_log.add_log(step, figures.step_seconds);
+  to_.parts.bench.run_log.add_log(step, figures.step_seconds);
   to_.summary.loss = report.mean_loss;
   to_.summary.loss_curve.push_back({static_cast<double>(step), report.mean_loss});
   to_.summary.skipped_steps = report.skipped;
@@ -37,12 +37,12 @@ void StepReporter::log_step(int64_t step, double data_seconds, const TrainBatche
   to_.log(obs::step_line(step_line_of(figures)));
   if (to_.output != nullptr) to_.output->add_logged_step(step, step_metrics(figures));
   if (to_.parts.plan().keeps_losses) log_source_losses(step, batches);
-  if (spec::moe_of(to_.parts.model) != nullptr) log_experts(step);
+  if (spec::moe_of(to_.parts.bench.model) != nullptr) log_experts(step);
   skips_.check(step, report);
 }
 
 void StepReporter::log_source_losses(int64_t step, const TrainBatches& batches) {
-  const DataSets& data = to_.parts.data;
+  const DataSets& data = to_.parts.bench.data;
   const std::vector<SequenceLoss> sums =
       source_losses(*to_.parts.engine, to_.parts.rank, data, batches);
   to_.log(source_losses_line(data, sums));
@@ -60,7 +60,7 @@ void StepReporter::log_source_losses(int64_t step, const TrainBatches& batches) 
 void StepReporter::log_experts(int64_t step) {
   Incarnation& parts = to_.parts;
   const std::vector<ExpertFigures> figures =
-      expert_figures(*parts.engine, parts.rank, parts.model, parts.platform.backend);
+      expert_figures(*parts.engine, parts.rank, parts.bench.model, parts.bench.platform.backend);
   to_.log(experts_line(figures));
   if (to_.output == nullptr) return;
   const ExpertMetrics metrics = expert_metrics(figures);
@@ -75,8 +75,8 @@ StepFigures StepReporter::figures_of(int64_t step, const engine::StepReport& rep
   const double rate =
       static_cast<double>(since_logged) / (seconds * static_cast<double>(step - logged_step_));
   const int64_t seq_len = parts.plan().seq_len;
-  const int64_t epoch_tokens = parts.data.epoch_samples(seq_len) * seq_len;
-  const int64_t read = parts.data.tokens_until(step) + timeline_.shift() * seq_len;
+  const int64_t epoch_tokens = parts.bench.data.epoch_samples(seq_len) * seq_len;
+  const int64_t read = parts.bench.data.tokens_until(step) + timeline_.shift() * seq_len;
   StepFigures figures{
       .step = step,
       .report = report,
@@ -85,13 +85,13 @@ StepFigures StepReporter::figures_of(int64_t step, const engine::StepReport& rep
       .step_seconds = seconds,
       .data_seconds =
           (data_seconds - logged_data_seconds_) / static_cast<double>(step - logged_step_),
-      .tflops = formula_flops_per_token(parts.model, parts.plan().seq_len) * rate / 1e12,
+      .tflops = formula_flops_per_token(parts.bench.model, parts.plan().seq_len) * rate / 1e12,
       .epoch = static_cast<double>(read) / static_cast<double>(epoch_tokens),
-      .memory_bytes = parts.platform.device->ledger().live(),
+      .memory_bytes = parts.bench.platform.device->ledger().live(),
       .newly_skipped = skips_.newly_skipped()};
-  if (parts.platform.memory_bytes > 0) {
+  if (parts.bench.platform.memory_bytes > 0) {
     figures.memory_fraction = static_cast<double>(figures.memory_bytes) /
-                              static_cast<double>(parts.platform.memory_bytes);
+                              static_cast<double>(parts.bench.platform.memory_bytes);
   }
   if (parts.plan().mesh[spec::Axis::cp] > 1) {
     figures.pairs_max_over_mean = parts.engine->pairs_max_over_mean();
@@ -100,7 +100,7 @@ StepFigures StepReporter::figures_of(int64_t step, const engine::StepReport& rep
   figures.row_transfer_seconds = parts.engine->row_transfer_seconds();
   if (parts.peaks.flops) {
     const Utilisation u =
-        utilisation(parts.model, parts.plan(), rate, parts.peaks.flops->per_second);
+        utilisation(parts.bench.model, parts.plan(), rate, parts.peaks.flops->per_second);
     figures.mfu = u.mfu;
     figures.hfu = u.hfu;
   }
@@ -109,13 +109,14 @@ StepFigures StepReporter::figures_of(int64_t step, const engine::StepReport& rep
 
 void StepReporter::log_validation(int64_t step) {
   Incarnation& parts = to_.parts;
-  const size_t sets = parts.data.validations();
+  const size_t sets = parts.bench.data.validations();
   ValidationFigures figures;
   for (size_t i = 0; i < sets; ++i) {
     figures.sets.push_back(
-        {parts.data.validation_name(i),
-         validate(*parts.engine, parts.rank, parts.data.validation(i, parts.plan().seq_len),
-                  config::validation_samples(parts.config), parts.tokenizer.token_bytes())});
+        {parts.bench.data.validation_name(i),
+         validate(*parts.engine, parts.rank, parts.bench.data.validation(i, parts.plan().seq_len),
+                  config::validation_samples(parts.bench.config),
+                  parts.bench.tokenizer.token_bytes())});
   }
   const double loss = figures.loss();
   to_.summary.validation_loss = loss;
