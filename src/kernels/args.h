@@ -432,6 +432,19 @@ struct StepControlArgs {
   float norm_decay =
       0.98F;  // of the running mean and variance (which start at the first applied norm)
   LossScaleRule loss_scale = {};
+  // Optional [1] i32, in host memory that the device can read. If it is not 0 when the op runs, the
+  // step is not closed: skip = StepSkip::closed, unless it is torn, and nothing else changes.
+  ConstTensor abort_flag = {};
+};
+
+// If flag >= threshold when the op runs: cell = max(cell, value). It reads the flag once, so that
+// the ops behind it, which read the cell, all see the same. Both may be in host memory that the
+// device can access; another thread may write the flag meanwhile.
+struct GateArgs {
+  ConstTensor flag;  // [1] i32
+  int32_t threshold = 1;
+  Tensor cell;  // [1] i32
+  int32_t value = 1;
 };
 
 // Where an op that updates weights adds the squares of their changes: of the elements [begin, end),

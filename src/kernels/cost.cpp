@@ -243,6 +243,10 @@ OpCost cost_of(const StepControlArgs& a) {
   return streaming(OpKind::step_control, a.state, traffic({a.sums, a.sums, a.state, a.state}));
 }
 
+OpCost cost_of(const GateArgs& a) {
+  return streaming(OpKind::gate, a.cell, traffic({a.flag, a.cell}));
+}
+
 namespace {
 
 // Returns the bytes of an update of weights. The parameter is read if it is the weight, or its high

@@ -40,6 +40,7 @@ spec::OpCost cost_of(const AddLayersArgs&);
 spec::OpCost cost_of(const MergeSumsArgs&);
 spec::OpCost cost_of(const MergeRecordsArgs&);
 spec::OpCost cost_of(const StepControlArgs&);
+spec::OpCost cost_of(const GateArgs&);
 spec::OpCost cost_of(const AdamwArgs&);
 spec::OpCost cost_of(const MomentumArgs&);
 spec::OpCost cost_of(const NormalizeArgs&);

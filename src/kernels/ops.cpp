@@ -587,7 +587,16 @@ void merge_records(Stream& stream, const MergeRecordsArgs& a) {
 void step_control(Stream& stream, const StepControlArgs& a) {
   holds<StepSums>("step_control", "sums", a.sums);
   holds<StepState>("step_control", "state", a.state);
+  if (a.abort_flag) has("step_control", "abort_flag", a.abort_flag, {1}, DType::i32);
   send(stream, &Kernels::step_control, a);
+}
+
+void gate(Stream& stream, const GateArgs& a) {
+  has("gate", "flag", a.flag, {1}, DType::i32);
+  has("gate", "cell", a.cell, {1}, DType::i32);
+  TRIREME_CHECK(a.threshold > 0 && a.value > 0, "gate: threshold {}, value {}", a.threshold,
+                a.value);
+  send(stream, &Kernels::gate, a);
 }
 
 namespace {

@@ -13,15 +13,20 @@
 
 namespace trireme::kernels {
 
-// The body of step_control: applies the rule stated at StepControlArgs; `args.sums` and
-// `args.state` are not read. A skipped step has scale and limit 0; a step without valid tokens has
+// The body of step_control: applies the rule stated at StepControlArgs; the tensors of `args` are
+// not read. A skipped step has scale and limit 0; a step without valid tokens has
 // mean loss and norm 0. Without clipping the limit is infinity.
 //
 // Device code may call constexpr functions, but sqrt and fma are constexpr only for some compilers.
 // In a template the compiler does not check that before a constant expression calls it, which does
 // not happen.
 template <int = 0>
-constexpr void close_step(StepSums& sums, StepState& state, const StepControlArgs& args) {
+constexpr void close_step(StepSums& sums, StepState& state, const StepControlArgs& args,
+                          bool is_aborted) {
+  if (is_aborted) {
+    if (state.skip != StepSkip::torn) state.skip = StepSkip::closed;
+    return;
+  }
   const auto tokens = static_cast<double>(sums.tokens);
   const bool has_tokens = sums.tokens > 0;
   const bool is_scaled = args.loss_scale.is_on();
@@ -38,7 +43,7 @@ constexpr void close_step(StepSums& sums, StepState& state, const StepControlArg
   state.overflow += sums.overflow;
   sums = StepSums{};
   if (state.overflow > 0) {
-    state.skip = 1;
+    state.skip = StepSkip::step;
     state.grad_scale = 0;
     state.clip_limit = 0;
     return;
@@ -56,7 +61,7 @@ constexpr void close_step(StepSums& sums, StepState& state, const StepControlArg
       state.row_norm = norm;
       state.row_mean = state.norm_mean;
     }
-    state.skip = 1;
+    state.skip = StepSkip::step;
     state.grad_scale = 0;
     state.clip_limit = 0;
     state.skipped += 1;
@@ -71,7 +76,7 @@ constexpr void close_step(StepSums& sums, StepState& state, const StepControlArg
     if (typical > limit) limit = typical;
   }
   if (above_guard && guard < limit) limit = guard;
-  state.skip = 0;
+  state.skip = StepSkip::none;
   state.clip_limit = static_cast<float>(limit);
   state.grad_scale = static_cast<float>((norm > limit ? limit / norm : 1) / tokens / factor);
 

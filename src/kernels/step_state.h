@@ -48,12 +48,20 @@ struct DataLoss {
   int64_t tokens;
 };
 
+// Why parameters and moments stay as they are (StepState::skip).
+struct StepSkip {
+  static constexpr int32_t none = 0;
+  static constexpr int32_t step = 1;    // the step is skipped: see StepControlArgs
+  static constexpr int32_t closed = 2;  // the ranks were aborted before the step was closed
+  static constexpr int32_t torn = 3;    // they were aborted between two updates of the step
+};
+
 struct StepState {
   // Written by the host before each step.
   float learning_rate;
   // Results of step_control for this step.
   float grad_scale;  // multiplies every gradient: 1 / tokens, times the clip factor
-  int32_t skip;      // 1: parameters and moments stay as they are
+  int32_t skip;      // StepSkip
   float grad_norm;   // of the mean loss, before clipping; infinity if not finite
   float clip_limit;  // that applied
   float step_scale;  // the loss scale of this step; 0: the recipe has none

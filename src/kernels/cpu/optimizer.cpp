@@ -7,6 +7,7 @@
 #include "base/split_float.h"
 #include "kernels/cpu/squares.h"
 #include "kernels/cpu/table_ops.h"
+#include "kernels/host_flag.h"
 #include "kernels/step_control.h"
 #include "kernels/step_records.h"
 #include "kernels/step_state.h"
@@ -99,8 +100,12 @@ void merge_records(Stream& stream, const MergeRecordsArgs& args) {
 void step_control(Stream& stream, const StepControlArgs& args) {
   run_on(stream, args, [](base::ThreadPool&, const StepControlArgs& a) {
     close_step(*reinterpret_cast<StepSums*>(a.sums.data),
-               *reinterpret_cast<StepState*>(a.state.data), a);
+               *reinterpret_cast<StepState*>(a.state.data), a, is_raised(a.abort_flag, 1));
   });
+}
+
+void gate(Stream& stream, const GateArgs& args) {
+  run_on(stream, args, [](base::ThreadPool&, const GateArgs& a) { pass_gate(a); });
 }
 
 void adamw(Stream& stream, const AdamwArgs& args) { run_on(stream, args, update); }

@@ -40,6 +40,7 @@ const Kernels& cpu_kernels() {
       .merge_sums = cpu::merge_sums,
       .merge_records = cpu::merge_records,
       .step_control = cpu::step_control,
+      .gate = cpu::gate,
       .adamw = cpu::adamw,
       .momentum = cpu::momentum,
       .normalize = cpu::normalize,

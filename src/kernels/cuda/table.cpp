@@ -39,6 +39,7 @@ const Kernels& cuda_kernels() {
       .merge_sums = cuda::merge_sums,
       .merge_records = cuda::merge_records,
       .step_control = cuda::step_control,
+      .gate = cuda::gate,
       .adamw = cuda::adamw,
       .momentum = cuda::momentum,
       .normalize = cuda::normalize,

@@ -46,6 +46,7 @@ const Kernels& null_kernels() {
       .merge_sums = nothing,
       .merge_records = nothing,
       .step_control = nothing,
+      .gate = nothing,
       .adamw = nothing,
       .momentum = nothing,
       .normalize = nothing,

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "kernels/host_flag.h"
 #include "kernels/reference/matrix.h"
 #include "kernels/reference/table_ops.h"
 #include "kernels/step_control.h"
@@ -125,8 +126,13 @@ void sum_squares(Stream& stream, const SumSquaresArgs& args) {
 
 void step_control(Stream& stream, const StepControlArgs& args) {
   run_on(stream, [args] {
-    close_step(sums_at(args.sums), *reinterpret_cast<StepState*>(args.state.data), args);
+    close_step(sums_at(args.sums), *reinterpret_cast<StepState*>(args.state.data), args,
+               is_raised(args.abort_flag, 1));
   });
+}
+
+void gate(Stream& stream, const GateArgs& args) {
+  run_on(stream, [args] { pass_gate(args); });
 }
 
 void adamw(Stream& stream, const AdamwArgs& args) {

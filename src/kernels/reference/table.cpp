@@ -40,6 +40,7 @@ const Kernels& reference_kernels() {
       .merge_sums = reference::merge_sums,
       .merge_records = reference::merge_records,
       .step_control = reference::step_control,
+      .gate = reference::gate,
       .adamw = reference::adamw,
       .momentum = reference::momentum,
       .normalize = reference::normalize,

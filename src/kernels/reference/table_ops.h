@@ -42,6 +42,7 @@ void add_layers(Stream&, const AddLayersArgs&);
 void merge_sums(Stream&, const MergeSumsArgs&);
 void merge_records(Stream&, const MergeRecordsArgs&);
 void step_control(Stream&, const StepControlArgs&);
+void gate(Stream&, const GateArgs&);
 void adamw(Stream&, const AdamwArgs&);
 void momentum(Stream&, const MomentumArgs&);
 void normalize(Stream&, const NormalizeArgs&);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 
@@ -203,6 +204,55 @@ TEST(StepControlTest, a_zero_gradient_is_applied) {
     const StepState after = close(stream, sums_with(0), state_after(0)).state;
     EXPECT_EQ(after.skip, 0);
     EXPECT_FLOAT_EQ(after.grad_scale, 0.25F);
+  });
+}
+
+// What an aborted collective has left in the sums is not looked at.
+TEST(StepControlTest, a_step_of_aborted_ranks_changes_nothing_but_skip) {
+  for_each_machine([](Machine& machine) {
+    Operands operands(1, machine);
+    StepSums sums = sums_with(0.5);
+    sums.overflow = 7;
+    for (const int32_t before :
+         {StepSkip::none, StepSkip::step, StepSkip::closed, StepSkip::torn}) {
+      StepState state = state_after(50, 2, 0.5);
+      state.skip = before;
+      StepControlArgs args{.sums = operands.sums(sums), .state = operands.state(state)};
+      args.abort_flag = operands.integers({1});
+      ops::step_control(*machine.stream, args);
+      machine.stream->synchronize();
+      state.skip = before == StepSkip::torn ? StepSkip::torn : StepSkip::closed;
+      EXPECT_EQ(std::memcmp(args.state.data, &state, sizeof state), 0);
+      args.abort_flag = operands.integers({0});
+      ops::step_control(*machine.stream, args);
+      machine.stream->synchronize();
+      StepState after = {};
+      std::memcpy(&after, args.state.data, sizeof after);
+      EXPECT_EQ(after.overflow, 7);
+    }
+  });
+}
+
+TEST(GateTest, it_closes_from_the_threshold_on_and_never_opens) {
+  struct Case {
+    int32_t flag, threshold, before, value, after;
+  };
+  for_each_machine([](Machine& machine) {
+    Operands operands(1, machine);
+    for (const Case& c : {Case{0, 1, 0, 3, 0}, Case{1, 1, 0, 3, 3}, Case{2, 3, 1, 3, 1},
+                          Case{4, 3, 1, 3, 3}, Case{1, 1, 3, 2, 3}}) {
+      StepState state = state_after(1);
+      state.skip = c.before;
+      const Tensor at = operands.state(state);
+      const Tensor cell = device::view_of(at.data + offsetof(StepState, skip), {{1}, DType::i32});
+      ops::gate(*machine.stream, {.flag = operands.integers({c.flag}),
+                                  .threshold = c.threshold,
+                                  .cell = cell,
+                                  .value = c.value});
+      machine.stream->synchronize();
+      state.skip = c.after;
+      EXPECT_EQ(std::memcmp(at.data, &state, sizeof state), 0) << c.flag << " " << c.threshold;
+    }
   });
 }
 

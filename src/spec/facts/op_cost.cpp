@@ -8,7 +8,7 @@
 namespace trireme::spec {
 
 std::string_view name_of(OpKind kind) {
-  static constexpr std::array<std::string_view, 59> names = {"gemm",
+  static constexpr std::array<std::string_view, 60> names = {"gemm",
                                                       "embedding_forward",
                                                       "embedding_backward",
                                                       "norm_forward",
@@ -41,6 +41,7 @@ std::string_view name_of(OpKind kind) {
                                                       "merge_sums",
                                                       "merge_records",
                                                       "step_control",
+                                                      "gate",
                                                       "adamw",
                                                       "momentum",
                                                       "normalize",

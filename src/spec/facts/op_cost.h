@@ -50,6 +50,7 @@ enum class OpKind : uint8_t {
   merge_sums,
   merge_records,
   step_control,
+  gate,
   adamw,
   momentum,
   normalize,

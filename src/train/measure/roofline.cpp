@@ -52,6 +52,7 @@ std::string family_of(const spec::OpCost& cost) {
     case OpKind::merge_sums:
     case OpKind::merge_records:
     case OpKind::step_control:
+    case OpKind::gate:
     case OpKind::adamw:
     case OpKind::momentum:
     case OpKind::normalize:

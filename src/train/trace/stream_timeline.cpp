@@ -32,6 +32,7 @@ const char* category_of(spec::OpKind kind) {
     case spec::OpKind::normalize:
     case spec::OpKind::muon:
     case spec::OpKind::step_control:
+    case spec::OpKind::gate:
     case spec::OpKind::sum_squares:
     case spec::OpKind::add_layers:
     case spec::OpKind::merge_sums:

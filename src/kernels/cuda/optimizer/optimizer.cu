@@ -19,8 +19,20 @@
 namespace trireme::kernels::cuda {
 namespace {
 
-__global__ void step_control_kernel(StepSums* sums, StepState* state, StepControlArgs args) {
-  close_step(*sums, *state, args);
+// Flags lie in host memory: a read takes about a microsecond. Volatile, because it may not be
+// cached.
+__device__ bool is_raised(const volatile int32_t* flag, int32_t threshold) {
+  return flag != nullptr && *flag >= threshold;
+}
+
+__global__ void step_control_kernel(StepSums* sums, StepState* state, StepControlArgs args,
+                                    const int32_t* abort_flag) {
+  close_step(*sums, *state, args, is_raised(abort_flag, 1));
+}
+
+__global__ void gate_kernel(const int32_t* flag, int32_t threshold, volatile int32_t* cell,
+                            int32_t value) {
+  if (is_raised(flag, threshold) && *cell < value) *cell = value;
 }
 
 struct Betas {
@@ -181,8 +193,14 @@ bool is_aligned(const ConstTensor& t) { return reinterpret_cast<uintptr_t>(t.dat
 
 void step_control(Stream& stream, const StepControlArgs& args) {
   step_control_kernel<<<1, 1, 0, device::cuda_stream(stream).handle()>>>(
-      data<StepSums>(args.sums), data<StepState>(args.state), args);
+      data<StepSums>(args.sums), data<StepState>(args.state), args, data<int32_t>(args.abort_flag));
   check_launch("step_control");
+}
+
+void gate(Stream& stream, const GateArgs& args) {
+  gate_kernel<<<1, 1, 0, device::cuda_stream(stream).handle()>>>(
+      data<int32_t>(args.flag), args.threshold, data<int32_t>(args.cell), args.value);
+  check_launch("gate");
 }
 
 void adamw(Stream& stream, const AdamwArgs& args) {
