@@ -56,6 +56,7 @@ struct AloneState {
   device::Buffer memory;  // only read once it is filled
   std::mutex mutex;       // guards verdict
   std::string verdict;    // the first reason of abort()
+  AbortFlags abort_flags;
 };
 
 namespace {
@@ -67,10 +68,12 @@ class AloneCommunicator final : public Communicator {
         state_(state) {}
 
   void abort(const std::string& reason) noexcept override {
+    state_.abort_flags.raise();
     const std::scoped_lock lock(state_.mutex);
     if (state_.verdict.empty()) state_.verdict = reason;
   }
 
+  AbortFlags* abort_flags() override { return &state_.abort_flags; }
   bool can_be_captured() const override { return !options().debug; }
 
  private:

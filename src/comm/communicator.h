@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/abort_flags.h"
 #include "comm/failure/flight_recorder.h"
 #include "device/device.h"
 #include "device/memory.h"
@@ -139,6 +140,10 @@ class Communicator {
 
   // May be called on any thread at any time. Every rank receives `reason`.
   virtual void abort(const std::string& reason) noexcept = 0;
+
+  // Returns the flags that an abort of this rank's world sets before it ends any call; they live as
+  // long as the world. Null: this communicator cannot be aborted.
+  virtual AbortFlags* abort_flags() { return nullptr; }
 
   // Returns the group of the ranks with the same color, ordered by key, then by rank. Collective.
   // The new group inherits debug mode.

@@ -95,6 +95,8 @@ class Stream {
   void wait(const Event&);         // later work on this stream starts after the event; the host
                                    // does not wait
   virtual void synchronize() = 0;  // the host waits until the queue is empty
+  // As synchronize(), whatever has become of the work: a stream that has failed takes work again.
+  virtual void drain() noexcept = 0;
   // Has this device passed the event? The host does not wait. If work before the event failed, it
   // throws what synchronize() throws.
   virtual bool is_reached(const Event&) const = 0;

@@ -9,7 +9,6 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "kernels/ops.h"
 #include "kernels/step_state.h"
 #include "schedule/lives.h"
@@ -66,6 +65,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
       experts_(std::make_unique<ExpertGroup>(model, plan_, mesh, device, *compute_)),
       pipe_(std::make_unique<Pipe>(model, plan_, mesh, device, *compute_)),
       arenas_(std::make_unique<Arenas>(device, predicted_memory())),
+      gate_(device, mesh),
       model_(model),
       vocab_(std::get<spec::HeadSpec>(model.layers.back()).vocab) {
   options_.capture = options_.capture && is_worth_capturing(model_, plan_);
@@ -89,6 +89,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
   if (!plan_.inference) {
     // Updates are deferred if no other rank shares them.
     buckets_->set_update([this](int b) {
+      if (buckets_->gathers_in_forward(b)) gate_.open_confirmed(*compute_, b, state_);
       update(b);
       codes_->quantize(b, true);
     });
@@ -124,6 +125,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
                                                            .tensor = *tensor_,
                                                            .buckets = *buckets_,
                                                            .state = *train_state_,
+                                                           .gate = gate_,
                                                            .scratch = arenas_->scratch,
                                                            .step_state = state_,
                                                            .changes = wide_sum(plan_.layers())},
@@ -169,8 +171,9 @@ void Engine::make_stages(const spec::Backend& backend) {
   stash_ = std::make_unique<StashPools>(device_, std::move(stash), std::move(layout));
   const std::vector<device::Tensor> leaves = grads_in_stash();
   buckets_ = std::make_unique<Buckets>(
-      model_, plan_, *groups_, *tensor_, *pipe_,
+      model_, plan_, *groups_, *tensor_, *pipe_, gate_,
       Buckets::Memory{arenas_->params, arenas_->grads, arenas_->comm, leaves});
+  gate_.set_buckets(buckets_->size());
   train_state_ =
       std::make_unique<TrainState>(model_, plan_, *buckets_, *groups_, *tensor_, arenas_->optim);
   numerics_ = std::make_unique<Numerics>(model_, plan_, rank, *compute_, arenas_->optim);
@@ -250,20 +253,13 @@ Engine::~Engine() = default;
 
 void Engine::close(comm::End end) noexcept {
   if (std::exchange(is_closed_, true)) return;
-  // No work that uses the engine's memory may be in flight. A failed stream throws from
-  // synchronize(); here it only has to be empty.
-  const auto drain = [](auto* what) {
-    try {
-      what->synchronize();
-    } catch (const std::exception& error) {
-      base::log_warning("closing an engine after a failure: {}", error.what());
-    }
-  };
+  if (end == comm::End::abort) gate_.raise();
+  // No work that uses the engine's memory may be in flight.
   pipe_->close(end);
-  if (context_->side() != nullptr) drain(context_->side());
-  if (experts_->side() != nullptr) drain(experts_->side());
-  drain(&groups_->stream());
-  drain(compute_.get());
+  if (context_->side() != nullptr) context_->side()->drain();
+  if (experts_->side() != nullptr) experts_->side()->drain();
+  groups_->stream().drain();
+  compute_->drain();
   captured_.clear();  // before the communicators that graphs use
   context_->close(end);
   groups_->close(end);
@@ -296,14 +292,21 @@ bool Engine::replay(double learning_rate) {
   // A step that was not captured may have deferred updates, which use its learning rate.
   buckets_->flush_updates();
   set_learning_rate(learning_rate);
-  options_.capture = captured_.launch(
-      numerics_->measures() ? CapturedSteps::Kind::with_numerics : CapturedSteps::Kind::plain,
-      side_streams(), [this] {
-        run_microbatches();
-        close_step();
-        // Deferred ones would use the learning rate of the next step.
-        buckets_->flush_updates();
-      });
+  const auto queue_step = [this] {
+    run_microbatches();
+    close_step();
+    // Deferred ones would use the learning rate of the next step.
+    buckets_->flush_updates();
+  };
+  try {
+    options_.capture = captured_.launch(
+        numerics_->measures() ? CapturedSteps::Kind::with_numerics : CapturedSteps::Kind::plain,
+        side_streams(), queue_step);
+  } catch (...) {  // the step before is the last one that was closed
+    buckets_->drop_updates();
+    gate_.set_buckets(buckets_->size());
+    throw;
+  }
   if (options_.capture) signals_->push(*compute_, device_signals_);
   return options_.capture;
 }
@@ -371,6 +374,8 @@ void Engine::prepare_scales() {
   has_scales_ = have_histories();
   if (has_scales_) return;
   const spec::TrafficTable before = traffic();
+  const kernels::StepState state = access_->step_state();
+  prepared_at_ = state.applied + state.skipped;
   run_microbatches();
   collect_magnitudes();
   train_state_->reduce_own(spec::amax_state);
@@ -422,7 +427,9 @@ void Engine::close_step() {
                                 .guard_multiple = options_.clip.guard_multiple,
                                 .skip_row = options_.clip.skip_row,
                                 .guard_warmup = options_.clip.guard_warmup,
-                                .loss_scale = loss_scale_});
+                                .loss_scale = loss_scale_,
+                                .abort_flag = gate_.abort_flag()});
+  gate_.step_closes(*compute_);
   routers_->update_biases(state_);
   delayed_->rotate(state_);
   for (int b = 0; b < buckets_->size(); ++b) {
@@ -451,6 +458,11 @@ void Engine::publish_codes() {
 void Engine::update(int bucket) {
   device::wait_for(*compute_, std::exchange(held_, {}), Wait::save);
   if (muon_) muon_->update(bucket);
+  update_by_adamw(bucket);
+  gate_.updated(*compute_, bucket);
+}
+
+void Engine::update_by_adamw(int bucket) {
   // AdamW updates the elements of which there are moments: all, or those that are in no matrix.
   const Bucket& b = (*buckets_)[bucket];
   const device::Tensor m = train_state_->tensor(bucket, spec::first_moment_state);
@@ -502,6 +514,47 @@ void Engine::merge_records() {
                                      state_.bytes(), device_signals_.bytes() - state_.bytes()),
                                  .copies = copies,
                                  .slices = slices});
+}
+
+StateAccess& Engine::trusted() {
+  if (gate_.is_raised() && !sealed_step()) {
+    throw base::CommAborted(
+        "the ranks were aborted between updates of a step, so the state of this rank is that of no "
+        "step and must not be used; restore one that was saved");
+  }
+  return *access_;
+}
+
+void Engine::complete_updates() {
+  if (buckets_->defers_updates()) {
+    buckets_->flush_updates();
+  } else if (!muon_) {
+    for (int b = 0; b < buckets_->size(); ++b) {
+      if (!gate_.has_updated(b)) update(b);
+    }
+  }
+}
+
+std::optional<int64_t> Engine::sealed_step() {
+  TRIREME_CHECK(!plan_.inference, "the step of a state under an inference plan");
+  close(comm::End::abort);
+  if (gate_.is_late()) return std::nullopt;
+  try {
+    complete_updates();
+  } catch (const base::CommAborted&) {
+    // An update needs another rank, so it stays missing.
+  }
+  compute_->drain();
+  kernels::StepState state{};
+  compute_->download(std::as_writable_bytes(std::span(&state, 1)), state_);
+  compute_->drain();
+  const int64_t step = state.applied + state.skipped;
+  if (state.skip == kernels::StepSkip::torn || prepared_at_ == step) return std::nullopt;
+  if (state.skip == kernels::StepSkip::none && !gate_.has_updated_all()) return std::nullopt;
+  if (delayed_->is_on()) delayed_->state_changed();
+  routers_->begin_step();
+  compute_->drain();
+  return step;
 }
 
 void Engine::state_changed() {

@@ -30,6 +30,7 @@
 #include "engine/state/router_update.h"
 #include "engine/state/state_access.h"
 #include "engine/state/train_state.h"
+#include "engine/state/update_gate.h"
 #include "engine/step/executor.h"
 #include "engine/step/input.h"
 #include "engine/step/loss_scale.h"
@@ -140,25 +141,35 @@ class Engine {
   // plan.
   std::vector<float> logits(MicrobatchSource&, int64_t token);
 
-  // ---- weights, gradients and training state: see StateAccess
+  // ---- weights, gradients and training state: see StateAccess. After an abort of the ranks,
+  // weights and state can be read only if sealed_step() has a value; otherwise these functions
+  // throw CommAborted.
   using ParamInfo = StateAccess::ParamInfo;
   using StateRange = StateAccess::StateRange;
   std::vector<ParamInfo> parameters() const { return access_->parameters(); }
-  std::vector<float> read_weights(const std::string& name) { return access_->read_weights(name); }
+  std::vector<float> read_weights(const std::string& name) { return trusted().read_weights(name); }
   void write_weights(const std::string& name, std::span<const float> values) {
     access_->write_weights(name, values);
   }
   // Gradients of the loss, without a loss scale.
   std::vector<float> read_grads(const std::string& name);
-  std::string weights_sha256() { return access_->weights_sha256(); }
-  std::vector<StateRange> state() { return access_->state(); }
-  void flush_updates() { access_->flush_updates(); }
+  std::string weights_sha256() { return trusted().weights_sha256(); }
+  std::vector<StateRange> state() { return trusted().state(); }
+  void flush_updates() { trusted().flush_updates(); }
   std::vector<float> read_state(const StateRange& range) { return access_->read_state(range); }
   void write_state(const StateRange& range, std::span<const float> values) {
     access_->write_state(range, values);
   }
   void state_changed();
   kernels::StepState step_state() { return access_->step_state(); }
+  // For after an abort of the ranks: closes the engine with End::abort, runs the updates of the
+  // last closed step that are missing and whose gradients were complete, and returns the step
+  // (applied + skipped) of whose end the state of this rank is. None if that cannot be known, or if
+  // only some updates of a step have run. What a step counts (router.stats, router.fill, fp8.amax)
+  // is zero afterwards; the parameters of other ranks are undefined. On a GPU, the state can be
+  // read once the mesh and the world are closed, too. REQUIRES: the ranks were aborted, or all have
+  // entered the same calls.
+  std::optional<int64_t> sealed_step();
   // With a loss scale, that of the state is carried on; if it has none, the first one is set.
   void set_step_state(const kernels::StepState& state) {
     access_->set_step_state(with_loss_scale(state, loss_scale_, options_.loss_scale));
@@ -239,9 +250,14 @@ class Engine {
   void collect_magnitudes();
   void close_step();
   void merge_records();
+  // Throws CommAborted if the state is that of no step, after an abort.
+  StateAccess& trusted();
+  // Queues the updates of the last closed step that are missing and need no other rank.
+  void complete_updates();
   // Returns a part of squares_: of a layer of the model, or of the updates, which is the last.
   device::Tensor wide_sum(int64_t index) const;
   void update(int bucket);
+  void update_by_adamw(int bucket);
   void publish_codes();
   void run_forward(MicrobatchSource&);
   // Adds up the sums of all ranks along cp, and collects the losses of all rows.
@@ -260,6 +276,7 @@ class Engine {
   std::unique_ptr<Pipe> pipe_;
   std::unique_ptr<Arenas> arenas_;
   std::unique_ptr<StashPools> stash_;
+  UpdateGate gate_;
   std::unique_ptr<Buckets> buckets_;
   std::vector<float> host_rope_table_;
   std::unique_ptr<InputStaging> inputs_;
@@ -270,7 +287,9 @@ class Engine {
   std::unique_ptr<TrainState> train_state_;
   std::unique_ptr<Numerics> numerics_;
   std::unique_ptr<DelayedScales> delayed_;
-  bool has_scales_ = false;         // no history is empty, on any rank
+  bool has_scales_ = false;  // no history is empty, on any rank
+  // The step after which prepare_scales() has filled histories, which are those of no step then.
+  std::optional<int64_t> prepared_at_;
   spec::TrafficTable preparation_;  // bytes that prepare_scales() has sent
   std::unique_ptr<WeightCodes> codes_;
   std::unique_ptr<RouterUpdate> routers_;  // null: an inference plan

@@ -10,6 +10,9 @@
 //   rank_program bytes [--cp=N --kind=K --ulysses=N --zero=N --stage=N --tp=N]
 //                                         steps of a small model on the CPU; prints the bytes that
 //                                         were predicted, counted, and sent by the kernel's count
+//   rank_program lives --rank=R --ranks=N --store=HOST:PORT [--lives=N] [--aborted-of-ten=N]
+//                      [--seed=N]
+//                                         without a launcher: tests/launch/lives.h
 //   rank_program loop [--steps=N] [FAULT] sums until it is killed; writes rankN.pid when it begins
 //
 // All run over Gloo, or with --nccl over NCCL on GPU (local rank) modulo (GPUs of this host), where
@@ -38,6 +41,7 @@
 #include "device/memory.h"
 #include "kernels/table.h"
 #include "tests/launch/exercise.h"
+#include "tests/launch/lives.h"
 #include "tests/launch/tcp_bytes.h"
 #include "tests/ranks/ranks_rig.h"
 
@@ -202,7 +206,21 @@ std::unique_ptr<device::Device> make_device(const comm::RankInfo& info, const Op
       kernels::cpu_kernels(), device::CpuDevice::Options{.threads = 1, .streams = streams});
 }
 
+int live_often(const Options& options) {
+  const LivesOptions lives{.rank = integer_of(options, "--rank", 0),
+                           .ranks = integer_of(options, "--ranks", 1),
+                           .store = options.at("--store"),
+                           .is_nccl = options.contains("--nccl"),
+                           .lives = integer_of(options, "--lives", 1),
+                           .aborted_of_ten = integer_of(options, "--aborted-of-ten", 5),
+                           .seed = static_cast<uint64_t>(integer_of(options, "--seed", 1))};
+  const auto device = make_device({.local_rank = lives.rank}, options);
+  live(lives, *device);
+  return 0;
+}
+
 int run(const std::string& mode, const Options& options) {
+  if (mode == "lives") return live_often(options);
   const comm::RankInfo info = comm::detect_rank(cli::process_environment());
   for (const std::string& warning : info.warnings) base::log_warning("{}", warning);
   base::log_info("{}", info.text());

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "base/float16.h"
 #include "comm/tensors.h"
 
@@ -72,6 +73,10 @@ std::string_view name_of(What what) {
       return "resent";
     case What::swapped:
       return "swapped";
+    case What::silent_end:
+      return "silent_end";
+    case What::unflagged:
+      return "unflagged";
     case What::delay:
       return "delay";
   }
@@ -89,6 +94,20 @@ bool FaultyCommunicator::is_planted(What what) const {
     return fault.what == what && fault.op == call().op &&
            (fault.group.empty() || fault.group == name());
   });
+}
+
+bool FaultyCommunicator::has(What what) const {
+  return std::ranges::find(faults_, what, &Fault::what) != faults_.end();
+}
+
+void FaultyCommunicator::forward(const std::function<void()>& inner) {
+  const bool was_aborted = inner_->abort_flags() != nullptr && inner_->abort_flags()->value() > 0;
+  try {
+    inner();
+  } catch (const base::CommAborted&) {
+    if (was_aborted || !has(What::silent_end)) throw;
+    ++happened_;
+  }
 }
 
 const Fault* FaultyCommunicator::due() {
@@ -123,7 +142,7 @@ void FaultyCommunicator::with_fault(Stream& stream, const Step& step,
       enqueue(stream, [=] { std::memcpy(before->data(), out, before->size()); });
     }
   }
-  if (fault == nullptr || fault->what != What::absent) inner();
+  if (fault == nullptr || fault->what != What::absent) forward(inner);
   if (is_planted(What::stale)) {
     auto& last = last_[{call().op, bytes}];
     if (last == nullptr) last = std::make_shared<Bytes>(bytes);
@@ -160,6 +179,8 @@ void FaultyCommunicator::with_fault(Stream& stream, const Step& step,
     case What::stale:
     case What::absent:
     case What::swapped:
+    case What::silent_end:
+    case What::unflagged:
     case What::delay:
       break;
   }
@@ -167,14 +188,14 @@ void FaultyCommunicator::with_fault(Stream& stream, const Step& step,
 
 // In an all_reduce, faults of values are injected in do_exchange(), wrong order here.
 void FaultyCommunicator::do_all_gather(Stream& stream, Tensor out, ConstTensor in) {
-  const auto forward = [&] { inner_->do_all_gather(stream, out, in); };
+  const auto gather = [&] { inner_->do_all_gather(stream, out, in); };
   const bool is_gather = std::string_view(call().op) == "all_gather";
   const Fault* fault = due();
   if (is_gather || (fault != nullptr && fault->what == What::wrong_order)) {
-    with_fault(stream, {out, size(), rank()}, forward);
+    with_fault(stream, {out, size(), rank()}, gather);
   } else {
     inner_->call_ = call_;
-    forward();
+    forward(gather);
   }
 }
 

@@ -24,7 +24,11 @@ struct Fault {
     absent,       // this rank does not enter the call and continues with the old contents
     resent,       // all data is sent twice; on all ranks of a group, or on none
     swapped,      // recv only: this message and the sender's next one are exchanged
-    delay,        // the call takes `seconds` + `seconds_per_byte` * bytes of a step longer
+    // The whole group, for all calls: an abort during a call ends it without an error, as it ends a
+    // kernel of NCCL, and the old contents of the memory remain.
+    silent_end,
+    unflagged,  // the whole world: there are no abort flags
+    delay,      // the call takes `seconds` + `seconds_per_byte` * bytes of a step longer
   };
   What what = What::drop;
   std::string op;       // "all_reduce", "all_gather", ...
@@ -45,6 +49,9 @@ class FaultyCommunicator final : public Communicator {
   FaultyCommunicator(std::unique_ptr<Communicator> inner, std::vector<Fault> faults);
 
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
+  AbortFlags* abort_flags() override {
+    return has(Fault::What::unflagged) ? nullptr : inner_->abort_flags();
+  }
   // Returns how often a fault was injected, in steps of calls.
   int64_t happened() const { return happened_; }
 
@@ -77,6 +84,9 @@ class FaultyCommunicator final : public Communicator {
   // Returns the fault of the call in progress; null if it has none.
   const Fault* due();
   bool is_planted(Fault::What what) const;  // for this op, in this group, on this rank
+  bool has(Fault::What what) const;         // for anything
+  // Calls `inner`, which may end silently.
+  void forward(const std::function<void()>& inner);
   // Runs `inner` with the fault of this call, if it has one.
   void with_fault(Stream&, const Step&, const std::function<void()>& inner);
 

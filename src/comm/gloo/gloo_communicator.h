@@ -29,6 +29,7 @@ class GlooCommunicator final : public Communicator {
   ~GlooCommunicator() override;
 
   void abort(const std::string& reason) noexcept override;
+  AbortFlags* abort_flags() override { return &world_.abort_flags(); }
 
  private:
   class Transfers;

@@ -71,13 +71,17 @@ NcclCommunicator::NcclCommunicator(ProcessWorld& world, std::shared_ptr<NcclWatc
 NcclCommunicator::~NcclCommunicator() { close(End::abort); }
 
 void NcclCommunicator::do_close(End end) noexcept {
-  if (handle_ == nullptr) return;
-  watch_->remove(*handle_);
-  if (end == End::abort) {
-    handle_->abort();
-  } else {
-    handle_->finish();
+  if (handle_ != nullptr) {
+    watch_->remove(*handle_);
+    if (end == End::abort) {
+      world_.await_abort_flags();
+      handle_->abort();
+    } else {
+      handle_->finish();
+    }
   }
+  // With its last group the watch ends, and no synchronize() throws any more.
+  watch_.reset();
 }
 
 std::shared_ptr<NcclHandle> NcclCommunicator::connect(ProcessWorld& world, NcclWatch& watch,

@@ -27,6 +27,7 @@ class NcclCommunicator final : public Communicator {
                                              const ProcessGroup& group, const Options& options);
 
   void abort(const std::string& reason) noexcept override;
+  AbortFlags* abort_flags() override { return &world_.abort_flags(); }
   bool can_be_captured() const override { return !options().debug; }
 
  private:

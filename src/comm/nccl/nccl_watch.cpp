@@ -208,6 +208,9 @@ void NcclWatch::look_at_flights() {
 }
 
 void NcclWatch::abort_all() noexcept {
+  // An aborted kernel goes on to signal its peers, without data: by then no rank may be about to
+  // change what it keeps.
+  world_.await_abort_flags();
   std::vector<std::shared_ptr<NcclHandle>> handles;
   {
     const std::scoped_lock lock(mutex_);

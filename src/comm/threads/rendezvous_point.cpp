@@ -54,6 +54,7 @@ void ThreadGroup::check_not_aborted() const {
 
 void ThreadGroup::abort_locked(const std::string& verdict) {
   if (is_aborted_) return;  // the first reason is the cause of the others
+  abort_flags_.raise();
   is_aborted_ = true;
   verdict_ = verdict;
   for (const auto& point : points_) point->changed_.notify_all();

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/abort_flags.h"
 #include "comm/clock.h"
 #include "comm/failure/flight_recorder.h"
 #include "comm/threads/blame.h"
@@ -81,6 +82,7 @@ class ThreadGroup {
   void abort(const std::string& verdict) noexcept;
   std::string verdict() const;
   void check_not_aborted() const;  // throws CommAborted if the world was aborted
+  AbortFlags& abort_flags() { return abort_flags_; }
 
   // Returns the group that split number `number` of `parent` makes for `color`. The first rank that
   // calls it creates the group.
@@ -112,6 +114,7 @@ class ThreadGroup {
   std::vector<const Waiting*> waiting_;
   bool is_aborted_ = false;
   std::string verdict_;
+  AbortFlags abort_flags_;  // has its own lock
 };
 
 // The rendezvous point of one group of ranks. Functions marked "Throws" throw CommAborted.

@@ -22,6 +22,7 @@ class ThreadCommunicator final : public Communicator {
                      double world_deadline_s);
 
   void abort(const std::string& reason) noexcept override;
+  AbortFlags* abort_flags() override { return &thread_group_.abort_flags(); }
 
  private:
   void do_all_gather(Stream&, Tensor out, ConstTensor in) override;

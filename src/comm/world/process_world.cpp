@@ -23,6 +23,13 @@ const std::string judges_key = "judges";
 // The longest that a rank waits for the verdict of other ranks.
 constexpr double max_agreement_seconds = 30;
 
+// Exists once the abort flags of a rank are set; and once a rank has ended its calls without
+// waiting for all others.
+std::string flags_key(int rank) { return fmt::format("abort_flags/{}", rank); }
+constexpr const char* late_flags_key = "abort_flags/late";
+// So many heartbeats a rank waits for the flags of others: a rank learns of the abort with one.
+constexpr double flag_beats = 4;
+
 void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
 // A rank without a heartbeat for this long counts as stopped. Short deadlines need a shorter limit,
@@ -166,6 +173,7 @@ Verdict ProcessWorld::store_is_gone(const base::Error& error) const {
 }
 
 void ProcessWorld::abort_here(const Verdict& verdict) noexcept {
+  abort_flags_.raise();  // first: a thread that finds the run aborted may end calls
   {
     const std::scoped_lock lock(mutex_);
     if (verdict_) return;
@@ -177,12 +185,34 @@ void ProcessWorld::abort_here(const Verdict& verdict) noexcept {
 }
 
 void ProcessWorld::abort(const Verdict& verdict) noexcept {
+  abort_flags_.raise();  // before other ranks learn of it
   Verdict stands = verdict;
   try {
     if (verdict_store_ != nullptr) stands = settle_verdict(*verdict_store_, verdict);
   } catch (const std::exception& ignored) {  // other ranks notice that the store is gone
   }
   abort_here(stands);
+}
+
+void ProcessWorld::await_abort_flags() noexcept {
+  const std::scoped_lock lock(flags_mutex_);
+  const std::optional<Verdict> why = verdict();
+  if (verdict_store_ == nullptr || !why || std::exchange(has_awaited_flags_, true)) return;
+  try {
+    const std::unique_ptr<Store> store = verdict_store_->another();
+    store->set(flags_key(info_.rank), "1");
+    if (store->try_get(late_flags_key)) abort_flags_.raise(AbortFlags::raised_late);
+    std::vector<std::string> keys;
+    for (int rank = 0; rank < info_.world; ++rank) {
+      const bool has_died = why->kind == VerdictKind::died && std::ranges::count(why->ranks, rank);
+      if (!has_died) keys.push_back(flags_key(rank));
+    }
+    // A rank that has left ends no call and needs no flag, but is waited for: runs that end
+    // together rarely abort.
+    if (!store->wait(keys, flag_beats * options_.heartbeat_s)) store->set(late_flags_key, "1");
+  } catch (const std::exception& ignored) {  // the store is gone: no rank can wait for this one
+    abort_flags_.raise(AbortFlags::raised_late);
+  }
 }
 
 void ProcessWorld::count_ended_by_budget() noexcept {

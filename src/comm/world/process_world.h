@@ -14,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "comm/abort_flags.h"
 #include "comm/failure/flight_recorder.h"
 #include "comm/failure/verdict.h"
 #include "comm/store/membership.h"
@@ -63,6 +64,14 @@ class ProcessWorld {
   }
   // Returns a verdict about this rank; `text`: empty for "rank N failed: " and the cause.
   Verdict own_verdict(VerdictKind, const std::string& cause, const std::string& text = "") const;
+
+  // Set before any rank of this process learns that the run is aborted.
+  AbortFlags& abort_flags() { return abort_flags_; }
+  // For back ends whose aborted calls may send garbage to other ranks: called after the abort and
+  // before it ends calls. Reports that the flags of this rank are set, and waits until those of all
+  // ranks are that may be alive, at most a few heartbeats. A rank that reports later than others
+  // have waited for it has AbortFlags::raised_late. Any thread; only the first call waits.
+  void await_abort_flags() noexcept;
 
   // Whether info.stop is set.
   bool is_stop_requested() const { return info_.stop != nullptr && info_.stop->load(); }
@@ -132,6 +141,10 @@ class ProcessWorld {
   bool is_stopping_ = false;
   bool has_written_flight_ = false;
   bool keeps_flight_ = true;
+
+  AbortFlags abort_flags_;  // has its own lock
+  std::mutex flags_mutex_;  // guards has_awaited_flags_, and is held while a thread waits
+  bool has_awaited_flags_ = false;
 
   std::mutex wake_mutex_;  // guards wakes_ and next_wake_, and is held while they are called
   std::map<int, std::function<void()>> wakes_;

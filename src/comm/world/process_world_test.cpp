@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -65,6 +66,47 @@ class ProcessWorldTest : public testing::Test {
   fs::path folder_;
   std::vector<std::unique_ptr<ProcessWorld>> worlds_;
 };
+
+// Rank 2 reports its flag only after the others have waited for it in vain.
+TEST_F(ProcessWorldTest, calls_are_ended_when_the_flags_of_all_ranks_are_set_or_a_rank_is_late) {
+  std::array<int32_t, 3> flags = {};
+  for (size_t rank = 0; rank < flags.size(); ++rank) {
+    world(static_cast<int>(rank)).abort_flags().add(flags[rank]);
+  }
+  const auto flag = [&](size_t rank) { return std::atomic_ref(flags[rank]).load(); };
+  world(1).abort("planted");
+  EXPECT_EQ(flag(1), AbortFlags::raised);
+  std::thread other([this] {
+    while (!world(0).is_aborted()) pause(0.01);
+    world(0).await_abort_flags();
+  });
+  world(1).await_abort_flags();
+  other.join();
+  EXPECT_EQ(flag(0), AbortFlags::raised);
+  for (int i = 0; i < 500 && !world(2).is_aborted(); ++i) pause(0.01);
+  EXPECT_EQ(flag(2), AbortFlags::raised);
+  world(2).await_abort_flags();
+  EXPECT_EQ(flag(2), AbortFlags::raised_late);
+  EXPECT_EQ(flag(1), AbortFlags::raised);
+  for (size_t rank = 0; rank < flags.size(); ++rank) {
+    world(static_cast<int>(rank)).abort_flags().remove(flags[rank]);
+  }
+}
+
+TEST_F(ProcessWorldTest, no_rank_is_late_if_all_report) {
+  world(0).abort("planted");
+  std::vector<std::thread> others;
+  for (int rank = 0; rank < 3; ++rank) {
+    others.emplace_back([this, rank] {
+      while (!world(rank).is_aborted()) pause(0.01);
+      world(rank).await_abort_flags();
+    });
+  }
+  for (std::thread& one : others) one.join();
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(world(rank).abort_flags().value(), AbortFlags::raised);
+  }
+}
 
 TEST_F(ProcessWorldTest, abort_of_one_wakes_all_and_the_first_reason_is_kept) {
   std::atomic<int> woken = 0;

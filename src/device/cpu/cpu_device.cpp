@@ -181,6 +181,12 @@ void CpuStream::synchronize() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
+void CpuStream::drain() noexcept {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return queue_.empty() && !busy_; });
+  failure_ = nullptr;
+}
+
 std::unique_ptr<Graph> CpuStream::do_capture(std::span<Stream* const> others,
                                              const std::function<void()>& queue_work) {
   auto graph = std::make_unique<CpuGraph>();

@@ -61,6 +61,7 @@ class CpuStream final : public Stream {
 
   Event record() override;
   void synchronize() override;
+  void drain() noexcept override;
   bool is_reached(const Event&) const override;
   Event record_timed() override;
   void record_timed(Event& reused) override;
@@ -101,7 +102,7 @@ class CpuStream final : public Stream {
   std::deque<Item> queue_;
   bool busy_ = false;
   bool stopping_ = false;
-  std::exception_ptr failure_;   // written by the worker only
+  std::exception_ptr failure_;   // written by the worker, and by drain() when it has no work
   CpuGraph* capture_ = nullptr;  // receives what is pushed; used by the host thread only
   std::thread worker_;
 };

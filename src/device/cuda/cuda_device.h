@@ -69,6 +69,7 @@ class CudaStream final : public Stream {
 
   Event record() override;
   void synchronize() override;
+  void drain() noexcept override;
   bool is_reached(const Event&) const override;
   Event record_timed() override;
   void record_timed(Event& reused) override;

@@ -125,6 +125,11 @@ void CudaStream::synchronize() {
   cuda_device_.run_check();
 }
 
+void CudaStream::drain() noexcept {
+  cudaStreamSynchronize(handle_);
+  cudaGetLastError();  // a broken GPU fails the next call, too
+}
+
 std::unique_ptr<Graph> CudaStream::do_capture(std::span<Stream* const> others,
                                               const std::function<void()>& queue_work) {
   static std::atomic<uint64_t> last_number = 0;

@@ -9,6 +9,7 @@ class NullStream final : public Stream {
   using Stream::Stream;
   Event record() override { return {}; }
   void synchronize() override {}
+  void drain() noexcept override {}
   bool is_reached(const Event& /*event*/) const override { return true; }
   Event record_timed() override { return {}; }
   void record_timed(Event& /*reused*/) override {}

@@ -27,9 +27,10 @@ bool is_read_in_place(const spec::ModelSpec& model, const spec::Plan& plan) {
 }  // namespace
 
 Buckets::Buckets(const spec::ModelSpec& model, const spec::Plan& plan, DataGroups& groups,
-                 TensorGroup& tensor, Pipe& pipe, const Memory& memory)
+                 TensorGroup& tensor, Pipe& pipe, const UpdateGate& gate, const Memory& memory)
     : groups_(groups),
       tensor_(tensor),
+      gate_(gate),
       residency_(plan.zero),
       hosted_(spec::hosted_workers(plan)),
       rounds_(spec::reduce_rounds(plan)),
@@ -200,6 +201,7 @@ void Buckets::defer_update(int bucket) {
   if (gathers_in_forward(bucket)) {
     const device::Range range(groups_.stream(), "gather " + names_[static_cast<size_t>(bucket)]);
     groups_.gather_grads(view(bucket), at(bucket).own_grads(), at(bucket).reduced_grads());
+    gate_.confirm(groups_.stream(), bucket);
   }
   grads_arrived_[static_cast<size_t>(bucket)] = groups_.mark(groups_.stream());
   is_deferred_[static_cast<size_t>(bucket)] = 1;

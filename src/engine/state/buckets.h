@@ -21,6 +21,7 @@
 #include "engine/groups/tensor_group.h"
 #include "engine/state/bucket.h"
 #include "engine/state/shared_table.h"
+#include "engine/state/update_gate.h"
 #include "engine/step/pipe.h"
 #include "optim/flat_floats.h"
 #include "spec/model.h"
@@ -38,7 +39,7 @@ class Buckets {
   };
   // Makes the buckets of all layers of the rank's stages, in order.
   Buckets(const spec::ModelSpec&, const spec::Plan&, DataGroups&, TensorGroup&, Pipe&,
-          const Memory&);
+          const UpdateGate&, const Memory&);
 
   int size() const { return static_cast<int>(buckets_.size()); }
   const Bucket& operator[](int bucket) const { return buckets_[static_cast<size_t>(bucket)]; }
@@ -81,6 +82,9 @@ class Buckets {
   // during that forward. The buckets that the backward finishes first are gathered during the
   // backward.
   bool defers_updates() const { return defers_updates_; }
+  // Are the bucket's gradients gathered after its step was closed? The share 4 / 5 was measured
+  // (bench/overlap.sh).
+  bool gathers_in_forward(int bucket) const { return defers_updates_ && bucket < size() * 4 / 5; }
   // `update` queues the update of a bucket on the compute stream.
   void set_update(std::function<void(int bucket)> update) { update_ = std::move(update); }
   // Defers the bucket's update until its next use. Queues the gather of its gradients, unless the
@@ -88,6 +92,8 @@ class Buckets {
   void defer_update(int bucket);
   // Queues all deferred updates.
   void flush_updates();
+  // Forgets them, because the step that has deferred them was never queued.
+  void drop_updates() { is_deferred_.assign(is_deferred_.size(), 0); }
 
   // Completes own_grads() for readers. Collective.
   void complete_grads(int bucket);
@@ -107,14 +113,13 @@ class Buckets {
   // Are its gradients summed in another type than they have?
   bool is_rounded(int bucket) const { return is_rounded_[static_cast<size_t>(view(bucket))]; }
   void sum_along_tp(int bucket);
-  // The share 4 / 5 was measured (bench/overlap.sh).
-  bool gathers_in_forward(int bucket) const { return defers_updates_ && bucket < size() * 4 / 5; }
   void run_update(int bucket);  // if it was deferred
   void finish_round(int bucket, int round, std::span<const device::ConstTensor> nodes,
                     device::Tensor part);
 
   DataGroups& groups_;
   TensorGroup& tensor_;
+  const UpdateGate& gate_;
   const spec::Residency residency_;
   const int hosted_, rounds_;
   const bool defers_updates_;

@@ -74,6 +74,7 @@ void MuonUpdate::update(int index) {
     }
     groups.before_compute();
   }
+  parts_.gate.open(compute_stream, parts_.step_state);
   const optim::ShardWeights& weights = parts_.state.weights(index);
   const std::vector<spec::Range> counted =
       spec::counted_along_tp(bucket.layout(), bucket.reduced(), groups.coord());

@@ -30,9 +30,10 @@ class MuonUpdate {
     TensorGroup& tensor;
     const Buckets& buckets;
     const TrainState& state;
-    device::Arena& scratch;          // has room for spec::muon_scratch()
-    device::ConstTensor step_state;  // one kernels::StepState
-    device::Tensor changes;          // one kernels::WideSum
+    const UpdateGate& gate;
+    device::Arena& scratch;     // has room for spec::muon_scratch()
+    device::Tensor step_state;  // one kernels::StepState
+    device::Tensor changes;     // one kernels::WideSum
   };
   MuonUpdate(const Parts&, const optim::MuonOptions&, float weight_decay);
 
