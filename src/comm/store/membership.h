@@ -49,7 +49,7 @@ class Membership {
   virtual std::optional<double> changed(double now) = 0;
 };
 
-// Members hold a connection to the store's server, which sees it close. In a folder nobody sees a
+// Members hold a connection to the store's server, which sees it close. A folder does not see a
 // member go: only its announcements stop. The store must outlive the result.
 std::unique_ptr<Membership> membership_of(Store&);
 

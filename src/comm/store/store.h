@@ -74,7 +74,7 @@ class Store {
   virtual void leave() {}
 };
 
-// What a handle of epoch `own` is told when epoch `newest` has begun.
+// Returns the error of a handle of epoch `own` when epoch `newest` has begun.
 base::Fenced fenced_by(int64_t newest, int64_t own);
 
 // "host:port", "[::1]:port", "tcp://host:port"; or a folder: "/path", "./path", "file:///path".
