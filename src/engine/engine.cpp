@@ -420,6 +420,7 @@ void Engine::close_step() {
   merge_records();
   collect_magnitudes();
   train_state_->reduce_own();
+  gate_.step_closes(*compute_);
   ops::step_control(*compute_, {.sums = sink_.sums,
                                 .state = state_,
                                 .clip = options_.clip.kind,
@@ -429,9 +430,9 @@ void Engine::close_step() {
                                 .guard_warmup = options_.clip.guard_warmup,
                                 .loss_scale = loss_scale_,
                                 .abort_flag = gate_.abort_flag()});
-  gate_.step_closes(*compute_);
   routers_->update_biases(state_);
   delayed_->rotate(state_);
+  gate_.step_closed(*compute_);
   for (int b = 0; b < buckets_->size(); ++b) {
     if (buckets_->defers_updates()) {
       buckets_->defer_update(b);
@@ -457,9 +458,10 @@ void Engine::publish_codes() {
 
 void Engine::update(int bucket) {
   device::wait_for(*compute_, std::exchange(held_, {}), Wait::save);
+  gate_.update_begins(*compute_, bucket);
   if (muon_) muon_->update(bucket);
   update_by_adamw(bucket);
-  gate_.updated(*compute_, bucket);
+  gate_.update_ends(*compute_, bucket);
 }
 
 void Engine::update_by_adamw(int bucket) {
@@ -526,11 +528,12 @@ StateAccess& Engine::trusted() {
 }
 
 void Engine::complete_updates() {
+  if (!gate_.has_closed()) return;
   if (buckets_->defers_updates()) {
     buckets_->flush_updates();
   } else if (!muon_) {
     for (int b = 0; b < buckets_->size(); ++b) {
-      if (!gate_.has_updated(b)) update(b);
+      if (gate_.is_missing(b)) update(b);
     }
   }
 }

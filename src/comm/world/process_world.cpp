@@ -23,9 +23,10 @@ const std::string judges_key = "judges";
 // The longest that a rank waits for the verdict of other ranks.
 constexpr double max_agreement_seconds = 30;
 
-// Exists once the abort flags of a rank are set; and once a rank has ended its calls without
-// waiting for all others.
-std::string flags_key(int rank) { return fmt::format("abort_flags/{}", rank); }
+// How many ranks have set their abort flags; exists once all have that may be alive; exists once a
+// rank has ended its calls without waiting for all.
+constexpr const char* flags_set_key = "abort_flags/set";
+constexpr const char* all_flags_key = "abort_flags/all";
 constexpr const char* late_flags_key = "abort_flags/late";
 // So many heartbeats a rank waits for the flags of others: a rank learns of the abort with one.
 constexpr double flag_beats = 4;
@@ -200,16 +201,14 @@ void ProcessWorld::await_abort_flags() noexcept {
   if (verdict_store_ == nullptr || !why || std::exchange(has_awaited_flags_, true)) return;
   try {
     const std::unique_ptr<Store> store = verdict_store_->another();
-    store->set(flags_key(info_.rank), "1");
+    const bool has_died = why->kind == VerdictKind::died;
+    const int64_t alive = info_.world - (has_died ? std::ssize(why->ranks) : 0);
+    if (store->add(flags_set_key, 1) >= alive) store->set(all_flags_key, "1");
     if (store->try_get(late_flags_key)) abort_flags_.raise(AbortFlags::raised_late);
-    std::vector<std::string> keys;
-    for (int rank = 0; rank < info_.world; ++rank) {
-      const bool has_died = why->kind == VerdictKind::died && std::ranges::count(why->ranks, rank);
-      if (!has_died) keys.push_back(flags_key(rank));
-    }
     // A rank that has left ends no call and needs no flag, but is waited for: runs that end
     // together rarely abort.
-    if (!store->wait(keys, flag_beats * options_.heartbeat_s)) store->set(late_flags_key, "1");
+    const std::string all = all_flags_key;
+    if (!store->wait({&all, 1}, flag_beats * options_.heartbeat_s)) store->set(late_flags_key, "1");
   } catch (const std::exception& ignored) {  // the store is gone: no rank can wait for this one
     abort_flags_.raise(AbortFlags::raised_late);
   }

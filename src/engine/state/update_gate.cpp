@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <utility>
 
 #include "base/check.h"
 #include "kernels/ops.h"
@@ -54,7 +53,7 @@ void UpdateGate::raise() noexcept {
 }
 
 bool UpdateGate::has_updated_all() const {
-  return std::ranges::all_of(done_, [](uint8_t done) { return done != 0; });
+  return std::ranges::all_of(updates_, [](Update update) { return update == Update::done; });
 }
 
 Tensor UpdateGate::number(int index) const {
@@ -83,23 +82,31 @@ void UpdateGate::open(device::Stream& compute, Tensor step_state) const {
 
 // Work of a stream that has failed is skipped, so what was queued may not have run. A GPU's stream
 // runs all that was queued.
-template <typename Work>
-void UpdateGate::in_order(device::Stream& stream, Work work) {
-  if (stream.host_calls() == device::Stream::HostCalls::none) {
-    work();
+void UpdateGate::set_in_order(device::Stream& compute, int bucket, Update to) {
+  if (flags_ == nullptr) return;
+  const auto set = [this, bucket, to] { updates_[static_cast<size_t>(bucket)] = to; };
+  if (compute.host_calls() == device::Stream::HostCalls::none) {
+    set();
   } else {
-    stream.call_host(std::move(work));
+    compute.call_host(set);
   }
 }
 
 void UpdateGate::step_closes(device::Stream& compute) {
-  if (flags_ == nullptr) return;
-  in_order(compute, [this] { std::ranges::fill(done_, uint8_t{0}); });
+  for (int b = 0; b < buckets(); ++b) set_in_order(compute, b, Update::missing);
+  set_in_order(compute, buckets(), Update::begun);
 }
 
-void UpdateGate::updated(device::Stream& compute, int bucket) {
-  if (flags_ == nullptr) return;
-  in_order(compute, [this, bucket] { done_[static_cast<size_t>(bucket)] = 1; });
+void UpdateGate::step_closed(device::Stream& compute) {
+  set_in_order(compute, buckets(), Update::done);
+}
+
+void UpdateGate::update_begins(device::Stream& compute, int bucket) {
+  set_in_order(compute, bucket, Update::begun);
+}
+
+void UpdateGate::update_ends(device::Stream& compute, int bucket) {
+  set_in_order(compute, bucket, Update::done);
 }
 
 }  // namespace trireme::engine

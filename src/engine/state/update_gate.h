@@ -39,15 +39,15 @@ class UpdateGate {
 
   // ---- by the host
   // The number of buckets whose updates follow step_control.
-  void set_buckets(int count) { done_.assign(static_cast<size_t>(count), 1); }
+  void set_buckets(int count) { updates_.assign(static_cast<size_t>(count) + 1, Update::done); }
   // All gates close that have not been passed.
   void raise() noexcept;
   bool is_raised() const { return flag_value() > 0; }
   // Other ranks may have ended calls before the flag of this one was set.
   bool is_late() const { return flag_value() >= comm::AbortFlags::raised_late; }
-  // Has the update of the bucket run in the last step that was closed? REQUIRES: nothing is in
-  // flight.
-  bool has_updated(int bucket) const { return done_[static_cast<size_t>(bucket)] != 0; }
+  // What has become of the updates of the last step that was closed. REQUIRE: nothing is in flight.
+  bool is_missing(int bucket) const { return at(bucket) == Update::missing; }
+  bool has_closed() const { return updates_.back() == Update::done; }
   bool has_updated_all() const;
 
   // ---- ops. They do nothing without gates.
@@ -61,22 +61,29 @@ class UpdateGate {
   void open(device::Stream& compute, device::Tensor step_state) const;
 
   // ---- what has run, in the order of compute
+  // Around step_control and what else it closes.
   void step_closes(device::Stream& compute);
-  void updated(device::Stream& compute, int bucket);
+  void step_closed(device::Stream& compute);
+  void update_begins(device::Stream& compute, int bucket);
+  void update_ends(device::Stream& compute, int bucket);
 
  private:
+  enum class Update : uint8_t { missing, begun, done };
+
+  Update at(int bucket) const { return updates_[static_cast<size_t>(bucket)]; }
   int32_t flag_value() const;
   device::Tensor number(int index) const;
-  int32_t level(int bucket) const { return static_cast<int32_t>(done_.size()) - bucket; }
-  template <typename Work>
-  static void in_order(device::Stream&, Work);
+  int32_t level(int bucket) const { return buckets() - bucket; }
+  int buckets() const { return static_cast<int>(updates_.size()) - 1; }
+  void set_in_order(device::Stream& compute, int bucket, Update to);
 
   comm::AbortFlags* flags_;  // null: no gates
   // Two numbers that the device can access: the abort flag, and level() of the first bucket that is
   // not confirmed (0: all are).
   std::optional<device::HostBuffer> numbers_;
-  // By bucket. Written by the stream if that calls the host, otherwise when the update is queued.
-  std::vector<uint8_t> done_;
+  // By bucket, then of step_control. Written by the stream if that calls the host, otherwise when
+  // the update is queued.
+  std::vector<Update> updates_;
 };
 
 }  // namespace trireme::engine

@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "base/split_float.h"
+#include "kernels/cpu/host_flag.h"
 #include "kernels/cpu/squares.h"
 #include "kernels/cpu/table_ops.h"
-#include "kernels/host_flag.h"
 #include "kernels/step_control.h"
 #include "kernels/step_records.h"
 #include "kernels/step_state.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "kernels/host_flag.h"
+#include "kernels/cpu/host_flag.h"
 #include "kernels/reference/matrix.h"
 #include "kernels/reference/table_ops.h"
 #include "kernels/step_control.h"

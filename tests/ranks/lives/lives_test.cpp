@@ -23,7 +23,7 @@ int64_t entries_of(const char* folder) {
 }
 int64_t open_descriptors() { return entries_of("/proc/self/fd"); }
 int64_t running_threads() { return entries_of("/proc/self/task"); }
-// Of all threads; 0 under a sanitizer, which has its own allocator.
+// The memory of all threads; 0 under a sanitizer, which has its own allocator.
 int64_t allocated_bytes() {
   const struct mallinfo2 memory = ::mallinfo2();
   return static_cast<int64_t>(memory.uordblks + memory.hblkhd);
