@@ -178,7 +178,7 @@ class Lives {
     info.store = options_.store;
     info.epoch = ++epoch_;
     device_.ledger().unfreeze();
-    comm::ProcessWorld world(info);
+    comm::ProcessWorld world(info, {.deadline_s = 60, .heartbeat_s = 0.1, .gone_s = 3});
     const comm::Communicator::Options group_options = {.name = "world",
                                                        .deadline_s = life_deadline_s};
     const auto group = options_.is_nccl ? comm::make_nccl(world, device_, group_options)
@@ -230,6 +230,7 @@ class Lives {
         group.barrier();
         return;
       }
+      group.barrier();  // all have built their engines
       {
         // Captured steps queue no ops: those are aborted after a time, as half of the others are.
         const bool is_timed = layout.capture || draw(3, 2) == 0;
