@@ -500,6 +500,7 @@ void Engine::merge_records() {
   device::Tensor records = record_.reshape({1, record_.bytes()});
   if (groups_->closes_with_peers()) {
     records = all_records_;
+    gate_.mark(*compute_, sink_.sums);
     groups_->after_compute();
     groups_->gather_records(all_records_, record_);
     groups_->before_compute(Wait::closing);
@@ -541,7 +542,7 @@ void Engine::complete_updates() {
 std::optional<int64_t> Engine::sealed_step() {
   TRIREME_CHECK(!plan_.inference, "the step of a state under an inference plan");
   close(comm::End::abort);
-  if (gate_.is_late()) return std::nullopt;
+  if (gate_.is_late() || (gate_.is_on() && muon_ != nullptr)) return std::nullopt;
   try {
     complete_updates();
   } catch (const base::CommAborted&) {

@@ -162,13 +162,13 @@ class Engine {
   }
   void state_changed();
   kernels::StepState step_state() { return access_->step_state(); }
-  // For after an abort of the ranks: closes the engine with End::abort, runs the updates of the
-  // last closed step that are missing and whose gradients were complete, and returns the step
-  // (applied + skipped) of whose end the state of this rank is. None if that cannot be known, or if
-  // only some updates of a step have run. What a step counts (router.stats, router.fill, fp8.amax)
-  // is zero afterwards; the parameters of other ranks are undefined. On a GPU, the state can be
-  // read once the mesh and the world are closed, too. REQUIRES: the ranks were aborted, or all have
-  // entered the same calls.
+  // For after an abort of the ranks: closes the engine with End::abort, runs the updates of the last
+  // closed step that are missing and whose gradients were complete, and returns the step (applied +
+  // skipped) of whose end the state of this rank is. None if that cannot be known, as with Muon, or
+  // if only some updates of a step have run. What a step counts (router.stats, router.fill,
+  // fp8.amax) is zero afterwards; the parameters of other ranks are undefined. On a GPU, the state
+  // can be read once the mesh and the world are closed, too. REQUIRES: the ranks were aborted, or
+  // all have entered the same calls.
   std::optional<int64_t> sealed_step();
   // With a loss scale, that of the state is carried on; if it has none, the first one is set.
   void set_step_state(const kernels::StepState& state) {

@@ -432,8 +432,9 @@ struct StepControlArgs {
   float norm_decay =
       0.98F;  // of the running mean and variance (which start at the first applied norm)
   LossScaleRule loss_scale = {};
-  // Optional [1] i32, in host memory that the device can read. If it is not 0 when the op runs, the
-  // step is not closed: skip = StepSkip::closed, unless it is torn, and nothing else changes.
+  // Optional [1] i32, in host memory that the device can read. If it is not 0 when the op runs, or
+  // the sums are those of ranks of which one was aborted (StepSums::aborted), the step is not
+  // closed: skip = StepSkip::closed, unless it is torn, and nothing else changes.
   ConstTensor abort_flag = {};
 };
 

@@ -23,7 +23,7 @@ namespace trireme::kernels {
 template <int = 0>
 constexpr void close_step(StepSums& sums, StepState& state, const StepControlArgs& args,
                           bool is_aborted) {
-  if (is_aborted) {
+  if (is_aborted || sums.unlike >= StepSums::aborted) {
     if (state.skip != StepSkip::torn) state.skip = StepSkip::closed;
     return;
   }

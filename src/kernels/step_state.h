@@ -27,6 +27,9 @@ struct WideSum {
 
 // Sums of one step. Ops add to it; step_control reads it and sets it to zero.
 struct StepSums {
+  // A rank that was aborted before it has sent its sums adds this to `unlike`.
+  static constexpr int32_t aborted = 1 << 30;
+
   double loss;       // sum over valid tokens, in nats
   int64_t tokens;    // with a label that counts
   WideSum squares;   // of the gradient of the summed loss

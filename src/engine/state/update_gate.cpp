@@ -61,6 +61,14 @@ Tensor UpdateGate::number(int index) const {
                          {{1}, base::DType::i32});
 }
 
+void UpdateGate::mark(device::Stream& compute, Tensor sums) const {
+  if (flags_ == nullptr) return;
+  // The low half of the number.
+  const Tensor unlike =
+      device::view_of(sums.data + offsetof(kernels::StepSums, unlike), {{1}, base::DType::i32});
+  ops::gate(compute, {.flag = abort_flag(), .cell = unlike, .value = kernels::StepSums::aborted});
+}
+
 void UpdateGate::confirm(device::Stream& data, int bucket) const {
   if (flags_ == nullptr) return;
   ops::gate(data, {.flag = abort_flag(), .cell = number(1), .value = level(bucket)});

@@ -4,19 +4,24 @@
 //
 // An aborted collective may end like a successful one. So the world sets a flag before it ends any
 // call (comm::AbortFlags), and an op that changes state runs behind one that reads the flag: if it
-// is not set by then, all collectives before have brought what they should. Gates are
+// is not set by then, no call of this rank has ended by an abort so far. Its peers may have closed
+// gates earlier and have gone on with old parameters, so the sums with which a step is closed also
+// have the flags of all ranks. Gates are
+//   - one before a rank sends its sums, which adds StepSums::aborted to them;
 //   - step_control (StepControlArgs::abort_flag), for all that has been summed when a step closes:
 //     running norm, loss scale, histories of magnitudes, routers' biases, and updates of buckets
 //     whose gradients were complete by then;
 //   - a gate behind the gather of a bucket's gradients if that overlaps with the next forward
 //     (Buckets::defers_updates()), and one before the bucket's update, which reads the first's
 //     result;
-//   - a gate before Muon's update of a bucket's matrices, whose directions other ranks compute.
+//   - a gate before Muon's update of a bucket's matrices, whose directions other ranks compute. One
+//     of these may have closed its gates since it has sent its sums: the state after a step with
+//     Muon on several ranks is never trusted.
 // A closed gate sets StepState::skip, which every update reads.
 //
-// Cost, of several ranks only: no launch for sharded AdamW, two launches of 2 us for each of four
-// fifths of the buckets for deferred AdamW, one a bucket for Muon; 4 bytes read over PCIe each. One
-// rank has no gates.
+// Cost, of several ranks only: one launch of 2 us a step, two more for each of four fifths of the
+// buckets for deferred AdamW, one a bucket for Muon; 4 bytes read over PCIe each. One rank has no
+// gates.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +47,7 @@ class UpdateGate {
   void set_buckets(int count) { updates_.assign(static_cast<size_t>(count) + 1, Update::done); }
   // All gates close that have not been passed.
   void raise() noexcept;
+  bool is_on() const { return flags_ != nullptr; }
   bool is_raised() const { return flag_value() > 0; }
   // Other ranks may have ended calls before the flag of this one was set.
   bool is_late() const { return flag_value() >= comm::AbortFlags::raised_late; }
@@ -53,6 +59,8 @@ class UpdateGate {
   // ---- ops. They do nothing without gates.
   // For StepControlArgs; absent without gates.
   device::ConstTensor abort_flag() const { return flags_ ? number(0) : device::Tensor{}; }
+  // Before this rank sends its sums.
+  void mark(device::Stream& compute, device::Tensor sums) const;
   // Behind the gather of the bucket's gradients. Buckets are confirmed in their order.
   void confirm(device::Stream& data, int bucket) const;
   // Before the update of a bucket that was confirmed.
