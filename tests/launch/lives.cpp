@@ -253,7 +253,10 @@ class Lives {
       group.close(comm::End::abort);
       if (!step) return;
       ++sealed_;
-      if (state_hash(rig.engine) != quiet.hashes.at(static_cast<size_t>(*step))) ++wrong_;
+      if (state_hash(rig.engine) == quiet.hashes.at(static_cast<size_t>(*step))) return;
+      ++wrong_;
+      fmt::print("rank {} life {}, which {}: not the state of step {}: {}\n", options_.rank, life,
+                 is_culprit ? "it ended" : "another rank ended", *step, to_string(layout));
     });
   }
 

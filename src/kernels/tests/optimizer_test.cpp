@@ -229,6 +229,16 @@ TEST(StepControlTest, a_step_of_aborted_ranks_changes_nothing_but_skip) {
       StepState after = {};
       std::memcpy(&after, args.state.data, sizeof after);
       EXPECT_EQ(after.overflow, 7);
+      // Another rank was aborted.
+      StepSums marked = sums_with(0.5);
+      marked.unlike = StepSums::aborted;
+      args.sums = operands.sums(marked);
+      state = after;
+      args.state = operands.state(state);
+      ops::step_control(*machine.stream, args);
+      machine.stream->synchronize();
+      state.skip = StepSkip::closed;
+      EXPECT_EQ(std::memcmp(args.state.data, &state, sizeof state), 0);
     }
   });
 }
