@@ -78,7 +78,7 @@ endfunction()
 # Folders that read arguments and files, or queue work of other folders, have no loop that a user would wait for: a third
 # less time of the compiler. Hashes of checkpoints are xxHash's, whose loops are written for vectors. Tokenizers are as
 # fast, and a search of layouts takes 6 % longer.
-set(TRIREME_LIGHT_FOLDERS analysis board ckpt cli comm config data obs plan schedule sim spec text train)
+set(TRIREME_LIGHT_FOLDERS agent analysis board ckpt cli comm config data obs plan schedule sim spec text train)
 set(TRIREME_LIGHT_OPTIONS $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>
     # GCC 12 knows too little of the libraries at -O1 to see that std::vector is initialised.
     $<$<AND:$<CONFIG:Release>,$<COMPILE_LANG_AND_ID:CXX,GNU>>:-Wno-maybe-uninitialized>)

@@ -50,6 +50,12 @@ class Fenced : public Error {
   using Error::Error;
 };
 
+// The numbers of a run have diverged: the same attempt again would end in the same way.
+class Diverged : public Error {
+ public:
+  using Error::Error;
+};
+
 // The group was aborted: a peer died, a deadline passed, or a rank called abort().
 class CommAborted : public Error {
  public:

@@ -205,6 +205,10 @@ struct Comm {
   bool debug = false;
 };
 
+struct Elastic {
+  double detect_s = 5;
+};
+
 struct System {
   std::string device = "auto";
   int64_t gpu = 0;
@@ -255,6 +259,7 @@ struct Config {
   Parallelism parallelism;
   Moe moe;
   Comm comm;
+  Elastic elastic;
   System system;
   Debug debug;
   std::vector<Phase> phase;

@@ -395,6 +395,11 @@ std::vector<Key> keys_of(Config& c) {
             "ranks compare their calls before each collective, and the first mismatch is reported "
             "(slow); also enabled by TRIREME_COMM_DEBUG=1");
 
+  k.section("elastic");
+  k.number("detect_s", c.elastic.detect_s, positive(),
+           "seconds after which a rank that sends no heartbeat is found to have stalled, under "
+           "trireme launch");
+
   k.section("system");
   k.choice("device", c.system.device, {"auto", "cuda", "gpu", "cpu"},
            "where to run; auto: a GPU if one is usable, otherwise the CPU; gpu: the same as cuda");

@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <random>
 #include <regex>
 #include <thread>
@@ -13,7 +14,9 @@
 #include "base/text/json.h"
 #include "base/text/pickle.h"
 #include "cli/shell/environment.h"
+#include "comm/clock.h"
 #include "comm/gloo.h"
+#include "comm/store/store_server.h"
 #include "comm/store/store_wire.h"
 #include "tests/launch/launch_rig.h"
 
@@ -180,6 +183,89 @@ TEST_F(Launch, two_nodes_share_one_verdict) {
   EXPECT_TRUE(first_error(first.err).starts_with("rank 3 ")) << first.err;
   EXPECT_NE(first_error(first.err).find("SIGKILL"), std::string::npos) << first.err;
   EXPECT_EQ(first_error(first.err), first_error(second.err));
+}
+
+// A rank of either node ends: both launchers decide the same, and start again only what may be.
+TEST_F(Launch, two_nodes_decide_the_same_however_a_rank_ends) {
+  struct Case {
+    Words fault;
+    bool restarts;
+    int exit_code;
+  };
+  std::vector<Case> all = {{{"--exit=3@9", "--code=2"}, false, 2}, {{"--kill=1@9"}, true, 1}};
+  if (std::getenv("TRIREME_FULL") != nullptr) {
+    for (const char* rank : {"0", "1", "2", "3"}) {
+      for (const int code : {1, 2, 75, 93}) {
+        const bool restarts = code == 1 || code == 75;  // ranks that did not save were killed
+        all.push_back({{fmt::format("--exit={}@9", rank), fmt::format("--code={}", code)},
+                       restarts,
+                       restarts ? 1 : code});
+      }
+      all.push_back({{fmt::format("--kill={}@9", rank)}, true, 1});
+    }
+  }
+  double longest = 0;
+  for (const Case& one : all) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(one.fault, " ")));
+    const Scratch here, there;
+    const int port = comm::StoreServer({.host = "127.0.0.1"}).port();
+    const auto words = [&](int node) {
+      Words more = {"--nnodes",           "2",      "--node-rank",
+                    std::to_string(node), "--rdzv", fmt::format("127.0.0.1:{}", port),
+                    "--restarts",         "1",      "loop"};
+      more.insert(more.end(), one.fault.begin(), one.fault.end());
+      return launch_words(2, 30, more);
+    };
+    Running zero(here.path(), words(0)), other(there.path(), words(1));
+    ASSERT_TRUE(zero.wait_for([&] {
+      return all_loop(here, 2) && process_of(there, 2) != 0 && process_of(there, 3) != 0;
+    })) << zero.err();
+    const auto begun = comm::Clock::now();
+    const auto has_decided = [](Running& node) {
+      return node.has_ended() || node.err().find("restart 1 of 1") != std::string::npos;
+    };
+    EXPECT_TRUE(zero.wait_for([&] {
+      (void)other.wait_for([] { return true; });  // reads its log
+      return has_decided(zero) && has_decided(other);
+    })) << zero.err();
+    longest = std::max(longest, comm::seconds_since(begun));
+    const Outcome first = zero.wait(), second = other.wait();
+    for (const Outcome* outcome : {&first, &second}) {
+      EXPECT_EQ(outcome->exit_code, one.exit_code) << outcome->err;
+      const bool has_restarted = outcome->err.find("restart 1 of 1") != std::string::npos;
+      EXPECT_EQ(has_restarted, one.restarts) << outcome->err;
+    }
+    const std::string verdict = first_error(first.err);
+    EXPECT_NE(verdict, "");
+    EXPECT_NE(second.err.find("error: " + verdict), std::string::npos) << second.err;
+  }
+  // Includes the wait of a second before the restart.
+  fmt::print("{} ends of a rank: decided after {:.2f} s at most\n", all.size(), longest);
+}
+
+// A rank whose heartbeats go on does not move.
+TEST_F(Launch, a_rank_that_hangs_is_named_at_the_limit_of_its_phase) {
+  const Outcome outcome =
+      Running(scratch_.path(), launch_words(3, 120, {"loop", "--phases", "--sleep=1@300"})).wait();
+  EXPECT_EQ(outcome.exit_code, 1);
+  const std::regex verdict(
+      R"(^rank 1 \(process \d+ on .*\) hangs in phase 'step': nothing has moved for [\d.]+ s, and )"
+      R"(the limit of the phase is [\d.]+ s; .*ranks 0 and 2 wait in all_reduce #\d+ of group 'world')");
+  EXPECT_TRUE(std::regex_search(first_error(outcome.err), verdict)) << outcome.err;
+  EXPECT_EQ(left_over(scratch_, 3), Words{});
+}
+
+TEST_F(Launch, a_rank_that_compiles_or_waits_for_data_is_not_named) {
+  if (std::getenv("TRIREME_FULL") == nullptr) GTEST_SKIP() << "only with TRIREME_FULL";
+  for (const char* phase : {"data", "compile"}) {
+    const Outcome outcome = Running(scratch_.path(),
+                                    launch_words(2, 120,
+                                                 {"loop", "--phases", "--steps=310", "--busy=1@300",
+                                                  fmt::format("--busy-phase={}", phase)}),
+                                    {.deadline_seconds = 200})
+                                .wait();
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  }
 }
 
 TEST_F(Launch, invalid_calls_are_refused) {

@@ -18,8 +18,10 @@
 // All run over Gloo, or with --nccl over NCCL on GPU (local rank) modulo (GPUs of this host), where
 // sums are NCCL's unless --fixed is also given.
 //
-// FAULT happens on rank R at step K: --exit=R@K --throw=R@K --kill=R@K --stop=R@K --skip=R@K
-// --sleep=R@K (ten minutes of computing)
+// FAULT happens on rank R at step K: --exit=R@K (with exit code --code=N, or 3) --throw=R@K
+// --kill=R@K --stop=R@K --skip=R@K --sleep=R@K (ten minutes of computing). With --phases ranks
+// publish that they are in steps, which then take 20 ms, and --busy=R@K is half a minute in the
+// phase --busy-phase=data or compile.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -27,11 +29,13 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
 
 #include "base/log.h"
+#include "base/system/rank_activity.h"
 #include "cli/shell/environment.h"
 #include "comm/gloo.h"
 #include "comm/nccl.h"
@@ -65,6 +69,12 @@ Fault fault_from(const Options& options, const std::string& name) {
   return {*rank, *step};
 }
 
+int integer_of(const Options& options, const std::string& name, int fallback) {
+  const auto found = options.find(name);
+  if (found == options.end()) return fallback;
+  return static_cast<int>(comm::integer_from(found->second).value_or(fallback));
+}
+
 // Returns whether the step's communication is to be skipped.
 bool misbehaves(const Options& options, int64_t rank, int64_t step) {
   const auto is_due = [&](const std::string& name) {
@@ -75,6 +85,11 @@ bool misbehaves(const Options& options, int64_t rank, int64_t step) {
   if (is_due("--stop")) std::raise(SIGSTOP);
   if (is_due("--throw")) throw std::runtime_error("the requested fault");
   if (is_due("--sleep")) std::this_thread::sleep_for(std::chrono::minutes(10));
+  if (is_due("--busy")) {
+    const bool is_data = options.at("--busy-phase") == "data";
+    const base::ActivityPhaseScope busy(is_data ? base::data_phase : base::compile_phase);
+    std::this_thread::sleep_for(std::chrono::seconds(30));
+  }
   return is_due("--skip");
 }
 
@@ -99,7 +114,15 @@ int loop(comm::Communicator& world, device::Device& device, const Options& optio
       found == options.end() ? int64_t{1} << 40 : comm::integer_from(found->second).value_or(0);
   const Fault exits = fault_from(options, "--exit");
   for (int64_t step = 0; step < steps; ++step) {
-    if (exits.rank == world.rank() && exits.step == step) return 3;
+    if (exits.rank == world.rank() && exits.step == step) {
+      return integer_of(options, "--code", 3);
+    }
+    std::optional<base::ActivityPhaseScope> phase;
+    if (options.contains("--phases")) {
+      phase.emplace(base::step_phase);
+      base::RankActivity::current().set_step(step + 1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
     if (!misbehaves(options, world.rank(), step)) {
       world.all_reduce(*stream, tensor, comm::Reduce::sum);
     }
@@ -110,12 +133,6 @@ int loop(comm::Communicator& world, device::Device& device, const Options& optio
   world.barrier();
   half->close(comm::End::finish);
   return 0;
-}
-
-int integer_of(const Options& options, const std::string& name, int fallback) {
-  const auto found = options.find(name);
-  if (found == options.end()) return fallback;
-  return static_cast<int>(comm::integer_from(found->second).value_or(fallback));
 }
 
 // One layout of a tiny model, which tests/gpu also trains with ranks as threads.
@@ -222,6 +239,7 @@ int live_often(const Options& options) {
 int run(const std::string& mode, const Options& options) {
   if (mode == "lives") return live_often(options);
   const comm::RankInfo info = comm::detect_rank(cli::process_environment());
+  const base::RankActivityScope activity(info.rank);
   for (const std::string& warning : info.warnings) base::log_warning("{}", warning);
   base::log_info("{}", info.text());
   const std::unique_ptr<device::Device> device = make_device(info, options);

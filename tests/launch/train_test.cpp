@@ -415,6 +415,40 @@ TEST_F(LaunchTrain, ranks_end_with_a_launcher_that_is_killed_while_it_starts) {
   }
 }
 
+// ---- silence
+
+// A rank that is stopped is named soon after elastic.detect_s; a launcher that was itself stopped
+// for longer blames no rank.
+TEST_F(LaunchTrain, a_stopped_rank_is_named_and_a_stopped_launcher_names_none) {
+  const Words words =
+      joined(eight_samples, {"--training.steps=100000000", "--metrics.log_freq=1000000",
+                             "--elastic.detect_s=1", "--parallelism.data_parallel_shard_degree=2"});
+  Running launcher(scratch_.path(), trireme_command(joined({"launch", "-n", "2"}, words)));
+  ASSERT_TRUE(launcher.wait_for([&] {
+    return scratch_.has("run/metrics.jsonl") && !scratch_.read("run/metrics.jsonl").empty();
+  })) << launcher.err();
+  launcher.signal(SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  launcher.signal(SIGCONT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  ASSERT_FALSE(launcher.has_ended()) << launcher.err();
+  const pid_t process = train_process_of(scratch_, 1);
+  ASSERT_GT(process, 0);
+  const auto stopped = std::chrono::steady_clock::now();
+  ASSERT_EQ(::kill(process, SIGSTOP), 0);
+  ASSERT_TRUE(launcher.wait_for([&] {
+    return launcher.err().find("error: rank 1 (") != std::string::npos;
+  })) << launcher.err();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - stopped;
+  fmt::print("named {:.2f} s after it was stopped\n", seconds.count());
+  EXPECT_GT(seconds.count(), 0.7);
+  EXPECT_LT(seconds.count(), 10);
+  const Outcome outcome = launcher.wait();
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_NE(outcome.err.find("has sent no heartbeat for 1."), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("it is stopped by SIGSTOP"), std::string::npos) << outcome.err;
+}
+
 // ---- several nodes
 
 class LaunchNodes : public LaunchTrain {

@@ -25,6 +25,7 @@ RankActivityScope::RankActivityScope(int rank) noexcept : before_(of_this_thread
     own_ = of_this_thread = &activity;
     activity.set_step(0);
     activity.set_op(nullptr);
+    activity.phase_ = nullptr;
     return;
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// RankActivity: the rank and the step that a thread works for, and the last op that was queued for
-// it. Reports of fatal signals (fatal_signals.h) read it, so it is global and has a fixed size;
-// writing it takes a few plain stores.
+// RankActivity: the rank and the step that a thread works for, the last op that was queued for it,
+// and the phase it is in. Reports of fatal signals (fatal_signals.h) and of progress read it, so it
+// is global and has a fixed size; writing it takes a few plain stores.
 #pragma once
 
 #include <atomic>
@@ -10,6 +10,15 @@
 #include <span>
 
 namespace trireme::base {
+
+// What a rank is doing. Others may conclude that it hangs only from a phase with a limit: one of
+// steps that take about equally long.
+struct ActivityPhase {
+  const char* name;
+  bool has_limit = false;
+};
+inline constexpr ActivityPhase step_phase{"step", true}, warm_up_phase{"warm-up"},
+    data_phase{"data"}, compile_phase{"compile"}, other_phase{"other"};
 
 class alignas(64) RankActivity {
  public:
@@ -33,7 +42,13 @@ class alignas(64) RankActivity {
     m_.store(m, std::memory_order_relaxed);
     n_.store(n, std::memory_order_relaxed);
     k_.store(k, std::memory_order_relaxed);
+    ops_.store(ops_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
+
+  // Returns the number of calls of set_op().
+  uint64_t ops() const noexcept { return ops_.load(std::memory_order_relaxed); }
+  // Null: no phase was ever published.
+  const ActivityPhase* phase() const noexcept { return phase_.load(std::memory_order_relaxed); }
 
   int rank() const noexcept { return rank_.load(std::memory_order_relaxed); }      // -1: unknown
   int64_t step() const noexcept { return step_.load(std::memory_order_relaxed); }  // 0: none yet
@@ -44,11 +59,29 @@ class alignas(64) RankActivity {
 
  private:
   friend class RankActivityScope;
+  friend class ActivityPhaseScope;
 
   std::atomic<int> rank_{-1};
   std::atomic<int64_t> step_{0};
   std::atomic<const char*> op_{nullptr};
   std::atomic<int64_t> m_{0}, n_{0}, k_{0};
+  std::atomic<uint64_t> ops_{0};
+  std::atomic<const ActivityPhase*> phase_{nullptr};
+};
+
+// The rank of the calling thread is in a phase until the destructor. `phase` exists as long as the
+// process.
+class ActivityPhaseScope {
+ public:
+  explicit ActivityPhaseScope(const ActivityPhase& phase) noexcept
+      : activity_(RankActivity::current()), before_(activity_.phase_.exchange(&phase)) {}
+  ~ActivityPhaseScope() { activity_.phase_ = before_ != nullptr ? before_ : &other_phase; }
+  ActivityPhaseScope(const ActivityPhaseScope&) = delete;
+  ActivityPhaseScope& operator=(const ActivityPhaseScope&) = delete;
+
+ private:
+  RankActivity& activity_;
+  const ActivityPhase* before_;
 };
 
 // The calling thread works for a rank until the destructor. Threads that it starts with

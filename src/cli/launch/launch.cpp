@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -12,13 +13,15 @@
 #include <string_view>
 #include <system_error>
 
+#include "agent/nodes.h"
+#include "agent/supervisor.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/system/descriptor.h"
 #include "base/text/json.h"
-#include "cli/launch/launch_nodes.h"
+#include "ckpt/disk/posix_disk.h"
+#include "ckpt/generation/folder.h"
 #include "cli/launch/launch_record.h"
-#include "cli/launch/launch_watch.h"
 #include "cli/run/stop_signals.h"
 #include "cli/run/train_call.h"
 #include "cli/shell/config_options.h"
@@ -44,7 +47,7 @@ int at_least_one(const Args& args, const std::string& name) {
 
 // Throws here, once and before any rank is started, what every rank would throw.
 config::Config checked_config(const Args& args, const config::ConfigText& given,
-                              const LaunchOptions& options) {
+                              const agent::JobOptions& options) {
   const int world = options.ranks_here * options.nodes;
   const config::Config config = train_config(args, given, world);
   comm::RankInfo info{.rank = options.node * options.ranks_here,
@@ -116,7 +119,7 @@ std::vector<std::string> train_words(const Args& args, const std::string& config
 
 // Returns what the launchers of all nodes know the job by without communication: arguments and
 // Slurm variables that they have in common.
-std::string public_name_of(const LaunchOptions& options) {
+std::string public_name_of(const agent::JobOptions& options) {
   const comm::Environment environment = process_environment();
   const auto text = [&](const char* name) {
     const auto found = environment.find(name);
@@ -129,7 +132,7 @@ std::string public_name_of(const LaunchOptions& options) {
 // Sets the token of the job, or where it is found: TRIREME_TOKEN; 128 random bits on one node;
 // those in the run's folder, which the returned file of node 0 holds. Throws ConfigError if other
 // hosts could reach the store and there is neither TRIREME_TOKEN nor a folder.
-std::unique_ptr<comm::JobTokenFile> settle_token(LaunchOptions& options,
+std::unique_ptr<comm::JobTokenFile> settle_token(agent::JobOptions& options,
                                                  const std::string& run_folder) {
   const comm::Environment environment = process_environment();
   const auto given = environment.find("TRIREME_TOKEN");
@@ -154,14 +157,16 @@ std::unique_ptr<comm::JobTokenFile> settle_token(LaunchOptions& options,
 }
 
 // Returns the options of the job, without the command of its ranks.
-LaunchOptions job_options(const Args& args) {
-  LaunchOptions options{.ranks_here = at_least_one(args, "-n"),
-                        .nodes = at_least_one(args, "--nnodes"),
-                        .node = args.small_integer("--node-rank"),
-                        .rendezvous = args.text("--rdzv"),
-                        .deadline_s = args.has("--deadline") ? args.number("--deadline") : 600,
-                        .shows_all = args.text("--output") == "all",
-                        .keeps_out = args.wants_json()};
+agent::JobOptions job_options(const Args& args) {
+  agent::JobOptions options{.ranks_here = at_least_one(args, "-n"),
+                            .nodes = at_least_one(args, "--nnodes"),
+                            .node = args.small_integer("--node-rank"),
+                            .rendezvous = args.text("--rdzv"),
+                            .deadline_s = args.has("--deadline") ? args.number("--deadline") : 600,
+                            .environment = process_environment(),
+                            .max_restarts = args.integer("--restarts"),
+                            .shows_all = args.text("--output") == "all",
+                            .keeps_out = args.wants_json()};
   constexpr int max_here = 1024, max_ranks = 1 << 20;
   if (options.ranks_here > max_here || options.nodes > max_ranks / options.ranks_here) {
     throw base::ConfigError(
@@ -181,12 +186,22 @@ LaunchOptions job_options(const Args& args) {
     throw base::ConfigError(
         fmt::format("--deadline {:g}: must be above 0 seconds", options.deadline_s));
   }
+  if (options.max_restarts < 0) {
+    throw base::ConfigError(fmt::format("--restarts {}: at least 0", options.max_restarts));
+  }
   options.public_name = public_name_of(options);
   return options;
 }
 
+// Returns the step of the newest committed checkpoint; -1 if there is none.
+int64_t newest_step(const fs::path& folder) {
+  const std::unique_ptr<ckpt::Disk> disk = ckpt::posix_disk();
+  const std::vector<int64_t> steps = ckpt::committed_steps(*disk, folder);
+  return steps.empty() ? -1 : *std::max_element(steps.begin(), steps.end());
+}
+
 // Reads the configuration into `launched`, which must outlive the ranks, and sets their command.
-void add_command(const Args& args, LaunchConfig& launched, LaunchOptions& options) {
+void add_command(const Args& args, LaunchConfig& launched, agent::JobOptions& options) {
   read_config(args, launched);
   const std::vector<std::string> words = train_words(args, launched.path);
   fs::path folder;
@@ -198,8 +213,11 @@ void add_command(const Args& args, LaunchConfig& launched, LaunchOptions& option
     const config::Config config =
         checked_config(parse_words(train_verb(), words), launched.given, options);
     if (!args.has("--deadline")) options.deadline_s = config.comm.deadline_s;
+    options.detect_s = config.elastic.detect_s;
     folder = config.job.dump_folder;
     options.run_folder = folder.string();
+    options.starts_over = args.flag("--overwrite") || args.text("--resume") != "auto";
+    options.saved_step = [folder] { return newest_step(folder); };
     launched.loaded = config;
   }
   options.command.insert(options.command.end(), words.begin(), words.end());
@@ -208,8 +226,9 @@ void add_command(const Args& args, LaunchConfig& launched, LaunchOptions& option
           .string();
 }
 
-base::Json result_json(const LaunchResult& result, const LaunchOptions& options) {
-  base::Json out = {{"ok", result.is_good()}, {"exit_code", result.exit_code()}};
+base::Json result_json(const agent::JobResult& result, const agent::JobOptions& options) {
+  base::Json out = {{"ok", result.is_good()}, {"exit_code", result.decision.exit_code}};
+  if (!result.decision.reason.empty()) out["reason"] = result.decision.reason;
   if (result.verdict) {
     out["error"] = result.verdict->text;
     out["verdict"] = {{"kind", comm::name_of(result.verdict->kind)},
@@ -218,7 +237,7 @@ base::Json result_json(const LaunchResult& result, const LaunchOptions& options)
                       {"cause", result.verdict->cause}};
     out["flight_records"] = options.flight_folder;
   }
-  for (const RankProcesses::State& state : result.ranks) {
+  for (const agent::RankProcesses::State& state : result.ranks) {
     base::Json rank = {{"rank", state.rank}};
     if (state.ending) {
       rank["exit_code"] = state.ending->exit_code;
@@ -233,57 +252,59 @@ base::Json result_json(const LaunchResult& result, const LaunchOptions& options)
 
 // Sets the token by which a launcher whose call is wrong reaches the others. Node 0 serves a store
 // that holds nothing but the reason, so it needs no secret.
-void find_token_after_failure(const Args& args, LaunchOptions& options) {
+void find_token_after_failure(const Args& args, agent::JobOptions& options) {
   const std::string folder = args.has("--program") ? "" : run_folder_of(args);
   options.token = options.public_name;
   if (options.node != 0 && !folder.empty()) (void)settle_token(options, folder);
 }
 
-// Changes the options so that the next attempt resumes from the newest checkpoint.
-void prepare_restart(LaunchOptions& options) {
+// Changes the options so that the next epoch resumes from the newest checkpoint.
+void prepare_restart(agent::JobOptions& options, const agent::Decision& decision) {
   const auto selects_start = [](const std::string& word) {
     return word == "--overwrite" || word == "--take-over" || word.starts_with("--resume=");
   };
   std::erase_if(options.command, selects_start);
   options.command.emplace_back("--resume=auto");
-  ++options.restart;
+  ++options.epoch;
+  options.fruitless = decision.fruitless;
+  options.starts_over = false;
 }
 
-// Starts the job, again after failures of ranks as often as `restarts` allows.
-LaunchResult run_attempts(LaunchOptions& options, const LaunchConfig& launched, int64_t restarts) {
+// Starts the job, and again as long as the launchers decide so.
+agent::JobResult run_epochs(agent::JobOptions& options, const LaunchConfig& launched) {
   while (true) {
-    options.may_restart = options.restart < restarts;
     const double started = obs::wall_seconds();
-    LaunchResult result = run_launch(options);
+    agent::JobResult result = agent::run_epoch(options);
+    const agent::Decision& decision = result.decision;
     if (launched.loaded && options.node == 0) {
-      record_failure(*launched.loaded,
-                     {.result = result, .started = started, .restarts = result.restarts});
+      record_failure(*launched.loaded, {.result = result, .started = started});
     }
-    if (!result.restarts) return result;
-    prepare_restart(options);
-    base::log_info("restart {} of {}: from the newest checkpoint", options.restart, restarts);
+    if (!decision.reason.empty()) base::log(base::LogLevel::error, decision.reason);
+    if (!decision.restarts) return result;
+    agent::wait_for_restart(decision.wait_s);
+    prepare_restart(options, decision);
+    base::log_info("restart {} of {}: from the newest checkpoint", options.epoch,
+                   options.max_restarts);
   }
 }
 
-int run_job(const Args& args, LaunchOptions& options) {
+int run_job(const Args& args, agent::JobOptions& options) {
   LaunchConfig launched;
   add_command(args, launched, options);
-  const int64_t restarts = args.integer("--restarts");
-  if (restarts < 0) throw base::ConfigError(fmt::format("--restarts {}: at least 0", restarts));
   const std::unique_ptr<comm::JobTokenFile> token_file =
       settle_token(options, launched.loaded ? launched.loaded->job.dump_folder : "");
-  const LaunchResult result = run_attempts(options, launched, restarts);
+  const agent::JobResult result = run_epochs(options, launched);
   if (args.wants_json()) {
     base::Json out = result_json(result, options);
-    if (restarts > 0) out["restarts"] = options.restart;
+    if (options.max_restarts > 0) out["restarts"] = options.epoch;
     fmt::print("{}\n", out.dump(-1, ' ', false, base::Json::error_handler_t::replace));
   }
-  return result.exit_code();
+  return result.decision.exit_code;
 }
 
 int run_launch_verb(const Args& args) {
   ignore_broken_pipes();
-  LaunchOptions options = job_options(args);
+  agent::JobOptions options = job_options(args);
   try {
     return run_job(args, options);
   } catch (const std::exception& error) {
@@ -295,7 +316,7 @@ int run_launch_verb(const Args& args) {
     const int code = report_error(error, args.wants_json());
     std::fflush(stdout);
     if (options.token.empty()) find_token_after_failure(args, options);
-    tell_other_nodes(options, error);
+    agent::tell_other_nodes(options, message_of(error), code);
     return code;
   }
 }
@@ -310,8 +331,9 @@ Verb launch_verb() {
           "Starts -n processes of `trireme train` on this host and passes its options to them.\n"
           "With several hosts, run it on each with the same --nnodes and --rdzv and the host's\n"
           "--node-rank; they share the run's folder, or have the same secret in TRIREME_TOKEN.\n"
-          "It shows stdout of rank 0 and stderr of all ranks. When a rank dies, or\n"
-          "sends no heartbeat for --deadline seconds, all processes end and one line names the\n"
+          "It shows stdout of rank 0 and stderr of all ranks. When a rank dies, sends no\n"
+          "heartbeat for elastic.detect_s seconds or hangs, all processes end and one line names "
+          "the\n"
           "rank, its last operation and the ranks that wait for it; the flight records of the\n"
           "ranks are in the run's folder. Errors that every rank would report are reported once,\n"
           "before any rank starts: the product of the degrees of [parallelism] must be the number\n"
@@ -333,9 +355,7 @@ Verb launch_verb() {
            {.name = "--rdzv", .help = "Rendezvous address: host:port of node 0"},
            {.name = "--deadline",
             .kind = Kind::number,
-            .help = "Seconds that one communication may take, and a rank may send no heartbeat; "
-                    "default: "
-                    "comm.deadline_s"},
+            .help = "Seconds that one communication may take; default: comm.deadline_s"},
            {.name = "--output",
             .fallback = "rank0",
             .help = "Ranks whose stdout is shown",
@@ -346,7 +366,8 @@ Verb launch_verb() {
             .kind = Kind::integer,
             .fallback = "0",
             .help =
-                "How often the job is started again from its newest checkpoint after ranks failed"},
+                "How often the job is started again from its newest checkpoint after ranks failed; "
+                "three starts in a row that save no newer one end it"},
            {.name = "--program", .help = "Program to run instead of `trireme train`"}},
       .takes_overrides = true,
       .run = run_launch_verb};

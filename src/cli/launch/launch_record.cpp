@@ -32,7 +32,7 @@ obs::Event verdict_event(const FailedJob& job, const obs::OwnerRecord& owner) {
                 {"reason", verdict.text},
                 {"failed_at", job.result.failed_at},
                 {"ended_at", job.result.ended_at},
-                {"restarts", job.restarts}};
+                {"restarts", job.result.decision.restarts}};
   if (event.rank >= 0) event.data["rank"] = event.rank;
   event.evidence = {"flight"};
   return event;

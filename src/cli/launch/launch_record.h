@@ -5,15 +5,14 @@
 
 #include <filesystem>
 
-#include "cli/launch/launch_watch.h"
+#include "agent/job.h"
 #include "config/config.h"
 
 namespace trireme::cli {
 
 struct FailedJob {
-  const LaunchResult& result;
-  double started = 0;     // in seconds since 1970: when the launcher started the ranks
-  bool restarts = false;  // it is going to start them again
+  const agent::JobResult& result;
+  double started = 0;  // in seconds since 1970: when the launcher started the ranks
 };
 // Does nothing if no rank failed, or if this job never began to write to the run's folder. Problems
 // are logged as warnings: the job's own failure is what counts.

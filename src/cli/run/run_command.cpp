@@ -8,10 +8,10 @@
 #include <string_view>
 #include <system_error>
 
+#include "agent/exit_codes.h"
 #include "base/error.h"
 #include "cli/launch/rank_errors.h"
 #include "cli/shell/args.h"
-#include "cli/shell/exit_codes.h"
 #include "cli/shell/report.h"
 #include "config/spelling.h"
 
@@ -20,8 +20,8 @@ namespace {
 
 // All ranks of a run have the same command line: only rank 0 reports an error in it.
 int report_bad_call(const std::string& message, bool wants_json) {
-  if (is_reported_by_rank_zero()) return exit_bad_call;
-  return report(message, wants_json, exit_bad_call);
+  if (is_reported_by_rank_zero()) return agent::exit_bad_call;
+  return report(message, wants_json, agent::exit_bad_call);
 }
 
 // Replaces `-V` and `--version` by the verb version.
@@ -47,7 +47,7 @@ int run_call(const CommandSet& commands, const std::vector<std::string>& words, 
   if (has_no_verb) {
     fmt::print("{}", help_text(commands, words));
     flush_output();
-    return exit_bad_call;
+    return agent::exit_bad_call;
   }
   Call call;
   try {
@@ -55,7 +55,7 @@ int run_call(const CommandSet& commands, const std::vector<std::string>& words, 
   } catch (const base::ConfigError& error) {
     return report_bad_call(error.what(), wants_json);
   }
-  int code = exit_done;
+  int code = agent::exit_done;
   if (call.verb == nullptr) {
     fmt::print("{}", call.help);
   } else {

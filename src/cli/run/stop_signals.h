@@ -15,10 +15,12 @@
 #include <mutex>
 #include <thread>
 
+#include "agent/policy.h"
+
 namespace trireme::cli {
 
 // A SIGINT that arrives sooner after the first is taken as a repetition of it.
-constexpr double repeat_seconds = 3;
+constexpr double repeat_seconds = agent::PolicyLimits{}.insist;
 
 class StopSignals {
  public:

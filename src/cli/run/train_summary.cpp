@@ -4,10 +4,10 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/exit_codes.h"
 #include "base/text/count_text.h"
 #include "base/text/json.h"
 #include "cli/shell/environment.h"
-#include "cli/shell/exit_codes.h"
 #include "cli/shell/terminal_style.h"
 #include "obs/terminal/curve.h"
 #include "obs/terminal/number_text.h"
@@ -63,8 +63,8 @@ std::string problem_of(const train::TrainSummary& s) {
 }
 
 int exit_code_of(const train::TrainSummary& s) {
-  if (!problem_of(s).empty()) return exit_failed;
-  return s.was_stopped ? exit_stopped : exit_done;
+  if (!problem_of(s).empty()) return agent::exit_failed;
+  return s.was_stopped ? agent::exit_stopped : agent::exit_done;
 }
 
 base::Json summary_json(const train::TrainSummary& s) {
@@ -73,7 +73,7 @@ base::Json summary_json(const train::TrainSummary& s) {
                       {"stash", m.stash()},   {"scratch", m.scratch}, {"comm", m.comm},
                       {"staging", m.staging}, {"total", m.total()}};
   };
-  base::Json out = {{"ok", exit_code_of(s) == exit_done},
+  base::Json out = {{"ok", exit_code_of(s) == agent::exit_done},
                     {"steps", s.steps},
                     {"attempt_steps", s.attempt_steps},
                     {"tokens", s.tokens},

@@ -97,9 +97,9 @@ std::string unknown_verb(const CommandSet& commands, const std::vector<std::stri
 // Throws ConfigError for any other word.
 std::string help_text(const CommandSet& commands, std::vector<std::string> words);
 
-// Parses and runs a call, and turns an exception into one message and an exit code (exit_codes.h).
-// With --json an error is also one JSON object on stdout. A call without a verb prints the help and
-// returns exit code 2.
+// Parses and runs a call, and turns an exception into one message and an exit code
+// (agent/exit_codes.h). With --json an error is also one JSON object on stdout. A call without a
+// verb prints the help and returns exit code 2.
 int run_command(const CommandSet& commands, int argc, const char* const* argv);
 
 }  // namespace trireme::cli

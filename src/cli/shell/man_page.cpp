@@ -7,22 +7,14 @@
 #include <sstream>
 #include <string_view>
 
+#include "agent/exit_codes.h"
+
 namespace trireme::cli {
 namespace {
 
 struct ManTerm {
   std::string_view name, meaning;
 };
-
-constexpr auto exit_terms = std::to_array<ManTerm>({
-    {"0", "Done."},
-    {"1", "Failed; the message contains the reason."},
-    {"2",
-     "The call or the configuration is wrong. A call without a verb prints the help and ends "
-     "with 2, too."},
-    {"75", "Stopped on request, and the step is saved: start again with --resume auto."},
-    {"93", "Another process has taken the run over: do not start again."},
-});
 
 constexpr auto variable_terms = std::to_array<ManTerm>({
     {"NO_COLOR", "If set and not empty, no escape codes are written to a terminal."},
@@ -165,6 +157,15 @@ std::string terms_text(const std::array<ManTerm, count>& terms) {
   return text;
 }
 
+std::string exit_code_terms() {
+  std::string text;
+  for (const agent::ExitCode& row : agent::exit_codes()) {
+    text += term(std::to_string(row.code), "",
+                 fmt::format("{}. A scheduler should {}.", row.meaning, row.advice));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string man_page(const CommandSet& commands, const BuildInfo& program) {
@@ -187,7 +188,7 @@ std::string man_page(const CommandSet& commands, const BuildInfo& program) {
                         "programs: fp32 or float32, bf16 or bfloat16, u16 or uint16.");
   text += ".SH VERBS\n";
   for (const Verb& verb : commands.verbs) text += verb_text(verb);
-  text += ".SH EXIT STATUS\n" + terms_text(exit_terms);
+  text += ".SH EXIT STATUS\n" + exit_code_terms();
   text += ".SH ENVIRONMENT\n" + terms_text(variable_terms);
   text += ".SH FILES\n" + terms_text(file_terms);
   return text;

@@ -6,10 +6,10 @@
 #include <cstdio>
 #include <new>
 
+#include "agent/exit_codes.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text/json.h"
-#include "cli/shell/exit_codes.h"
 
 namespace trireme::cli {
 
@@ -32,10 +32,11 @@ std::string message_of(const std::exception& error) {
 }
 
 int exit_code_of(const std::exception& error) {
-  if (dynamic_cast<const base::ConfigError*>(&error) != nullptr) return exit_bad_call;
-  if (dynamic_cast<const base::Stopped*>(&error) != nullptr) return exit_stopped;
-  if (dynamic_cast<const base::Fenced*>(&error) != nullptr) return exit_do_not_requeue;
-  return exit_failed;
+  if (dynamic_cast<const base::ConfigError*>(&error) != nullptr) return agent::exit_bad_call;
+  if (dynamic_cast<const base::Stopped*>(&error) != nullptr) return agent::exit_stopped;
+  if (dynamic_cast<const base::Fenced*>(&error) != nullptr) return agent::exit_taken_over;
+  if (dynamic_cast<const base::Diverged*>(&error) != nullptr) return agent::exit_diverged;
+  return agent::exit_failed;
 }
 
 int report_error(const std::exception& error, bool wants_json) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reports an error: one line on stderr, with --json also one object on stdout, and an exit code
-// (exit_codes.h).
+// (agent/exit_codes.h).
 #pragma once
 
 #include <exception>

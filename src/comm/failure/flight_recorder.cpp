@@ -29,6 +29,7 @@ FlightRecorder::Entry* FlightRecorder::find(int64_t record_id) {
 }
 
 int64_t FlightRecorder::scheduled(Entry entry) {
+  changes_.fetch_add(1, std::memory_order_relaxed);
   const std::scoped_lock lock(mutex_);
   entry.record_id = next_++;
   entry.state = State::scheduled;
@@ -43,6 +44,7 @@ int64_t FlightRecorder::scheduled(Entry entry) {
 }
 
 void FlightRecorder::started(int64_t record_id) {
+  changes_.fetch_add(1, std::memory_order_relaxed);
   const std::scoped_lock lock(mutex_);
   if (Entry* entry = find(record_id)) {
     entry->state = State::started;
@@ -51,6 +53,7 @@ void FlightRecorder::started(int64_t record_id) {
 }
 
 void FlightRecorder::completed(int64_t record_id) {
+  changes_.fetch_add(1, std::memory_order_relaxed);
   const std::scoped_lock lock(mutex_);
   if (Entry* entry = find(record_id)) {
     entry->state = State::completed;
@@ -59,6 +62,7 @@ void FlightRecorder::completed(int64_t record_id) {
 }
 
 void FlightRecorder::failed(int64_t record_id) {
+  changes_.fetch_add(1, std::memory_order_relaxed);
   const std::scoped_lock lock(mutex_);
   if (Entry* entry = find(record_id)) entry->state = State::failed;
 }

@@ -3,6 +3,7 @@
 // run ends abnormally. flight_record.h describes the files.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -47,6 +48,8 @@ class FlightRecorder {
   void failed(int64_t record_id);
 
   int world_rank() const { return world_rank_; }
+  // Changes whenever a call is scheduled, starts, is complete or fails.
+  uint64_t changes() const { return changes_.load(std::memory_order_relaxed); }
   // Oldest first.
   std::vector<Entry> entries() const;
   // Returns the most recent call in the ring that is complete.
@@ -66,6 +69,7 @@ class FlightRecorder {
   mutable std::mutex mutex_;  // guards ring_ and next_
   std::vector<Entry> ring_;   // entry i is at i % capacity_
   int64_t next_ = 0;
+  std::atomic<uint64_t> changes_{0};
 };
 
 }  // namespace trireme::comm

@@ -104,6 +104,11 @@ std::string to_text(const RankPosition& position) {
                      {"has_left", position.has_left}};
   if (position.inside) json["inside"] = json_of(*position.inside);
   if (position.finished) json["finished"] = json_of(*position.finished);
+  if (position.motion) {
+    const Motion& motion = *position.motion;
+    json["motion"] = {
+        {"phase", motion.phase}, {"still_s", motion.still_s}, {"limit_s", motion.limit_s}};
+  }
   json["reached"] = base::Json::array();
   for (const Call& call : position.reached) json["reached"].push_back(json_of(call));
   return json.dump(-1, ' ', false, base::Json::error_handler_t::replace);
@@ -121,6 +126,12 @@ std::optional<RankPosition> position_from(const std::string& text, int world) {
                           .has_left = json.at("has_left")};
     if (json.contains("inside")) position.inside = call_from(json["inside"], world);
     if (json.contains("finished")) position.finished = call_from(json["finished"], world);
+    if (json.contains("motion")) {
+      const base::Json& motion = json["motion"];
+      position.motion = {.phase = motion.at("phase"),
+                         .still_s = motion.at("still_s"),
+                         .limit_s = motion.at("limit_s")};
+    }
     if (json.at("reached").size() > max_reached) return std::nullopt;
     for (const base::Json& call : json.at("reached")) {
       position.reached.push_back(call_from(call, world));

@@ -254,7 +254,48 @@ bool closes_cycle(const WaitGraph& known, std::vector<int>& path, std::set<int>&
   return false;
 }
 
+// Whether the rank has begun the call that it is in. On a GPU it is queued ahead.
+bool has_begun(const RankPosition& position) {
+  const Call& call = *position.inside;
+  return call.is_message() ||
+         std::any_of(position.reached.begin(), position.reached.end(), [&](const Call& reached) {
+           return reached.group == call.group && reached.ranks == call.ranks &&
+                  reached.sequence >= call.sequence;
+         });
+}
+
+bool hangs(const WaitGraph& known, int rank) {
+  const RankReport& report = known.at(rank);
+  if (!report.ended.empty() || !report.position || report.position->has_left) return false;
+  const std::optional<Motion>& motion = report.position->motion;
+  if (!motion || motion->limit_s <= 0 || motion->still_s <= motion->limit_s) return false;
+  return known.awaited(rank).empty() &&
+         (known.inside(rank) == nullptr || !has_begun(*report.position));
+}
+
 }  // namespace
+
+double silent_limit(double deadline_s) {
+  return deadline_s > 0 ? std::min(1.5, 0.75 * deadline_s) : 1.5;
+}
+
+std::optional<Verdict> hang_of(const Reports& reports) {
+  const WaitGraph known(reports);
+  std::vector<int> hanging;
+  for (int rank = 0; rank < known.world(); ++rank) {
+    if (hangs(known, rank)) hanging.push_back(rank);
+  }
+  if (hanging.empty()) return std::nullopt;
+  const Motion& motion = *known.at(hanging.front()).position->motion;
+  Verdict verdict = blame_one(
+      known, VerdictKind::stalled, hanging.front(),
+      fmt::format("hangs in phase '{}': nothing has moved for {:.1f} s, and the limit of the phase "
+                  "is {:.1f} s",
+                  motion.phase, motion.still_s, motion.limit_s));
+  if (hanging.size() > 1) verdict.text += fmt::format("; {} hang", ranks_text(hanging));
+  verdict.ranks = std::move(hanging);
+  return verdict;
+}
 
 std::string cycle_of(const Reports& reports, int rank) {
   const WaitGraph known(reports);

@@ -54,8 +54,12 @@ class Aborted : public base::CommAborted {
   Verdict verdict;
 };
 
+// Returns after how long without a heartbeat a rank counts as stopped or cut off, once something
+// else has failed: short deadlines need a shorter limit, which has passed when they pass.
+double silent_limit(double deadline_s);
+
 struct VerdictOptions {
-  double silent_limit_s = 1.5;  // a rank without a heartbeat for longer is stopped or cut off
+  double silent_limit_s = 1.5;  // silent_limit()
   double deadline_s = 0;        // the deadline that passed; 0: another failure
   int reporter = -1;            // the rank that found the failure; -1: another process
 };
@@ -63,6 +67,10 @@ struct VerdictOptions {
 // Blames the rank that ended first; otherwise the one that has been silent longest; otherwise the
 // ranks that the waiting ranks wait for, directly or through others. `reports` are by rank.
 Verdict verdict_of(const std::vector<RankReport>& reports, const VerdictOptions& options);
+// Returns a verdict about ranks that hang: they beat, but have not moved for longer than the limit
+// of their phase (motion.h), wait for no other rank and are in no call that all ranks of its group
+// have entered. None if there are none.
+std::optional<Verdict> hang_of(const std::vector<RankReport>& reports);
 // Returns "ranks wait for each other: ..." if `rank` is in a cycle of waiting ranks according to
 // the reports; otherwise empty. Reports are of different moments, so only the same text some
 // heartbeats later is certain.

@@ -33,17 +33,12 @@ constexpr double flag_beats = 4;
 
 void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
-// A rank without a heartbeat for this long counts as stopped. Short deadlines need a shorter limit,
-// which has passed when the deadline passes.
-double silent_limit(double deadline_s) {
-  return deadline_s > 0 ? std::min(1.5, 0.75 * deadline_s) : 1.5;
-}
-
 }  // namespace
 
 ProcessWorld::ProcessWorld(Rendezvous found, Options options)
     : info_(found.info),
       options_(options),
+      activity_(base::RankActivity::current()),
       recorder_(info_.rank),
       token_file_(std::move(found.token_file)),
       server_(std::move(found.server)) {
@@ -103,9 +98,17 @@ ProcessWorld::~ProcessWorld() {
   }
 }
 
-void ProcessWorld::publish(bool has_left) const {
+void ProcessWorld::publish(bool has_left) {
   RankPosition position = position_of(recorder_);
   position.has_left = has_left;
+  if (const base::ActivityPhase* phase = activity_.phase()) {
+    const std::scoped_lock lock(motion_mutex_);
+    position.motion = motion_.look({.phase = phase->name,
+                                    .has_limit = phase->has_limit,
+                                    .step = activity_.step(),
+                                    .moves = activity_.ops() + recorder_.changes()},
+                                   seconds_of(Clock::now()));
+  }
   membership_->announce(to_text(position));
 }
 

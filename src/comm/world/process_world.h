@@ -14,8 +14,10 @@
 #include <string>
 #include <thread>
 
+#include "base/system/rank_activity.h"
 #include "comm/abort_flags.h"
 #include "comm/failure/flight_recorder.h"
+#include "comm/failure/motion.h"
 #include "comm/failure/verdict.h"
 #include "comm/store/membership.h"
 #include "comm/store/store.h"
@@ -118,7 +120,7 @@ class ProcessWorld {
   ProcessWorld(Rendezvous found, Options options);
   void send_heartbeats();
   void log_waiting(double waited_s, double deadline_s);
-  void publish(bool has_left) const;
+  void publish(bool has_left);
   void abort_here(const Verdict&) noexcept;
   Verdict store_is_gone(const base::Error&) const;
   void write_flight() noexcept;
@@ -127,6 +129,7 @@ class ProcessWorld {
 
   const RankInfo info_;
   const Options options_;
+  const base::RankActivity& activity_;  // of the thread that made this object
   FlightRecorder recorder_;
   std::unique_ptr<JobTokenFile> token_file_;
   std::unique_ptr<StoreServer> server_;
@@ -145,6 +148,9 @@ class ProcessWorld {
   AbortFlags abort_flags_;  // has its own lock
   std::mutex flags_mutex_;  // guards has_awaited_flags_, and is held while a thread waits
   bool has_awaited_flags_ = false;
+
+  std::mutex motion_mutex_;  // guards motion_
+  MotionWatch motion_;
 
   std::mutex wake_mutex_;  // guards wakes_ and next_wake_, and is held while they are called
   std::map<int, std::function<void()>> wakes_;

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/rng.h"
+#include "base/system/rank_activity.h"
 #include "base/token_label.h"
 #include "obs/clock.h"
 #include "spec/parallel/data_parallel.h"
@@ -78,7 +79,10 @@ TrainBatches::TrainBatches(const data::SampleProvider& sampler, const spec::Plan
 
 void TrainBatches::fill(int index, const engine::HostMicrobatch& out) {
   const double called = obs::steady_seconds();
-  const data::Batch& batch = prefetcher_.next();
+  const data::Batch& batch = [this]() -> const data::Batch& {
+    const base::ActivityPhaseScope waits(base::data_phase);
+    return prefetcher_.next();
+  }();
   waited_seconds_ += obs::steady_seconds() - called;
   copy_batch(batch, out);
   uint64_t& hash = hashes_.at(static_cast<size_t>(index));

@@ -64,7 +64,7 @@ std::string SkipLog::began_line(const engine::StepReport& report) const {
 void SkipLog::check(int64_t step, const engine::StepReport& report) const {
   if (report.loss_scale > 0 && !std::isfinite(report.grad_norm) &&
       report.skipped_in_a_row >= max_overflows_in_a_row) {
-    throw base::Error(fmt::format(
+    throw base::Diverged(fmt::format(
         "step {}: {} steps in a row were skipped because the gradient is not finite, also with a "
         "loss scale of {:.10g}: values exceed 65,504, the largest number of fp16; {}set "
         "precision.recipe = \"bf16\", or lower optimizer.lr, and continue from a checkpoint "
@@ -74,7 +74,7 @@ void SkipLog::check(int64_t step, const engine::StepReport& report) const {
         report.row_first));
   }
   if (report.skipped_in_a_row < max_skips_in_a_row) return;
-  throw base::Error(fmt::format(
+  throw base::Diverged(fmt::format(
       "step {}: {} steps in a row were skipped because the gradient norm ({}) is not finite or "
       "above {} times its running mean; lower optimizer.lr, or set training.skip_norm_multiple",
       step, report.skipped_in_a_row, report.grad_norm, norm_multiple_));

@@ -19,7 +19,7 @@ class SkipLog {
   // Takes the report of a logged step. Returns human-readable log lines: none, or one where a row
   // of skipped steps began, or ended, since the logged step before.
   std::vector<std::string> add(int64_t step, const engine::StepReport&);
-  // Throws Error if so many steps in a row were skipped that the run will not recover by itself.
+  // Throws Diverged if so many steps in a row were skipped that the run will not recover by itself.
   void check(int64_t step, const engine::StepReport&) const;
 
   int64_t attempt_skipped() const { return skipped_ - first_skipped_; }  // in this attempt

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/system/rank_activity.h"
 #include "device/device.h"
 #include "obs/clock.h"
 
@@ -24,6 +25,7 @@ class StepClock {
   // Waits for the device and ends the span. Time until the next step is not counted.
   void wait(device::Stream& stream) {
     if (!is_open_) return;
+    const base::ActivityPhaseScope activity(base::step_phase);
     stream.synchronize();
     seconds_ += obs::steady_seconds() - begin_;
     is_open_ = false;

@@ -297,7 +297,11 @@ void Run::queue_step(TrainBatches& batches, int64_t step) {
   }
   clock_.begin_step();
   const int64_t sent_before = sent_in_steps(engine.traffic());
-  engine.step(batches, learning_rate(step));
+  {
+    const bool warms_up = phases().current() == obs::Phase::warmup;
+    const base::ActivityPhaseScope activity(warms_up ? base::warm_up_phase : base::step_phase);
+    engine.step(batches, learning_rate(step));
+  }
   timeline_.advance();
   sent_bytes_ += sent_in_steps(engine.traffic()) - sent_before;
   clock_.end_step();

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/shape.h"
+#include "base/system/rank_activity.h"
 #include "spec/facts/backend.h"
 
 namespace trireme::kernels::cuda {
@@ -98,6 +99,7 @@ AttentionPlans::Entry& AttentionPlans::entry(const AttentionKey& key, int limit)
   if (entry != nullptr) return *entry;
   entry = std::make_unique<Entry>();
   std::string problem = "it has no kernel for this shape";
+  const base::ActivityPhaseScope compiles(base::compile_phase);
   const auto begin = std::chrono::steady_clock::now();
   try {
     const RelaxedCapture relaxed;

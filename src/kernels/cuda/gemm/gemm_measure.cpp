@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/system/rank_activity.h"
 #include "kernels/cuda/gemm/gemm_trial.h"
 #include "kernels/cuda/libraries.h"
 
@@ -39,6 +40,7 @@ void GemmPlans::measure(CudaStream& stream, Plan& plan, const Matmul& what,
                         const MatmulOperands& operands) {
   if (!is_announced_) base::log_info("measuring matrix products on this GPU: takes seconds, once");
   is_announced_ = true;
+  const base::ActivityPhaseScope compiles(base::compile_phase);
   const auto begin = std::chrono::steady_clock::now();
   const double seconds_before = unreported_seconds_;  // measurements may be nested
   std::optional<TrialResult> result;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/launch/launch_processes.h"
+#include "agent/processes.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <spawn.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,17 +19,17 @@
 #include <utility>
 
 #include "base/error.h"
-#include "cli/shell/environment.h"
+#include "base/system/descriptor_limit.h"
 #include "comm/store/store.h"
 
-namespace trireme::cli {
+namespace trireme::agent {
 namespace {
 
 base::IoError failure(std::string_view what, int error) {
   return base::IoError(fmt::format("{}: {}", what, std::generic_category().message(error)));
 }
 
-constexpr std::array watched = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
+constexpr std::array watched = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
 
 // Signal handlers can access globals only. A signalfd would not do: libraries start threads before
 // main() that do not block signals.
@@ -41,7 +42,7 @@ void on_signal(int number) {
   for (size_t i = 0; i < watched.size(); ++i) {
     if (watched[i] == number) has_come[i] = true;
   }
-  if (number != SIGCHLD && number != SIGUSR1) stop_came = true;
+  if (number != SIGUSR1) stop_came = true;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake_up, &one, sizeof(one));
   errno = error;
@@ -73,7 +74,7 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 // Returns the number of descriptors that the launcher needs: for the ranks that it starts, and for
 // all ranks of the job if it runs the store.
 int64_t descriptors_for(const comm::RankInfo& info) {
-  constexpr int64_t streams = 2;      // per rank on this host: stdout, stderr
+  constexpr int64_t streams = 3;      // per rank on this host: the process, stdout, stderr
   constexpr int64_t connections = 3;  // per rank to the store: calls, heartbeat, verdict
   constexpr int64_t temporary = 8;  // ends of pipes that a new rank inherits, and short-lived files
   const bool runs_store =
@@ -117,13 +118,14 @@ RankProcesses::Pipe RankProcesses::make_pipe() {
 
 const std::atomic<bool>* RankProcesses::stop() { return &stop_came; }
 
-void RankProcesses::start(comm::RankInfo info, std::vector<std::string> command) {
+void RankProcesses::start(comm::RankInfo info, std::vector<std::string> command,
+                          comm::Environment environment) {
   // Checked before the first rank starts: a rank that could not be started would be noticed only at
   // the deadline.
   if (processes_.empty()) {
-    expect_descriptors(descriptors_for(info),
-                       fmt::format("launching {} rank{} of {}", info.local_world,
-                                   info.local_world == 1 ? "" : "s", info.world));
+    base::expect_descriptors(descriptors_for(info),
+                             fmt::format("launching {} rank{} of {}", info.local_world,
+                                         info.local_world == 1 ? "" : "s", info.world));
   }
   info.life_line = life_line_.read.value();
   Pipe out = make_pipe(), err = make_pipe();
@@ -146,43 +148,55 @@ void RankProcesses::start(comm::RankInfo info, std::vector<std::string> command)
   ::posix_spawnattr_setpgroup(&attributes, 0);
   ::posix_spawnattr_setflags(
       &attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-  std::vector<std::string> environment = environment_words(comm::environment_for(info));
+  for (auto& [name, value] : comm::environment_for(info)) environment[name] = value;
+  std::vector<std::string> words;
+  for (const auto& [name, value] : environment) words.push_back(name + "=" + value);
   pid_t id = -1;
   const int error = ::posix_spawn(&id, command.front().c_str(), &actions, &attributes,
-                                  pointers(command).data(), pointers(environment).data());
+                                  pointers(command).data(), pointers(words).data());
   ::posix_spawn_file_actions_destroy(&actions);
   ::posix_spawnattr_destroy(&attributes);
   if (error != 0) {
     throw failure(fmt::format("rank {}: {} cannot be started", info.rank, command.front()), error);
   }
-  processes_.push_back({.rank = info.rank,
-                        .id = id,
-                        .out = {.pipe = std::move(out.read), .is_error = false},
-                        .err = {.pipe = std::move(err.read), .is_error = true}});
+  processes_.push_back(
+      {.rank = info.rank,
+       .id = id,
+       .descriptor = base::Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, id, 0))),
+       .out = {.pipe = std::move(out.read), .is_error = false},
+       .err = {.pipe = std::move(err.read), .is_error = true}});
 }
 
 std::vector<int> RankProcesses::wait(double seconds) {
   std::vector<int> signals;
   std::vector<pollfd> polled = {{signals_.value(), POLLIN, 0}};
   for (const Process& process : processes_) {
+    polled.push_back({process.ending ? -1 : process.descriptor.value(), POLLIN, 0});
     for (const Stream* stream : {&process.out, &process.err}) {
       polled.push_back({stream->is_open ? stream->pipe.value() : -1, POLLIN, 0});
     }
   }
-  if (::poll(polled.data(), polled.size(), static_cast<int>(seconds * 1000)) <= 0) return signals;
-  // Reaps before reading, so that a rank's reaction to a death is forwarded after that death is
-  // known.
-  if (polled[0].revents != 0) {
+  const int ready = ::poll(polled.data(), polled.size(), static_cast<int>(seconds * 1000));
+  // Reaps first and returns before reading, so that a rank's reaction to a death is forwarded after
+  // the caller knows of that death.
+  const int departures = departures_;
+  size_t at = 1;
+  for (Process& process : processes_) {
+    const bool is_reported = process.descriptor.value() >= 0;
+    if (!is_reported || (ready > 0 && polled[at].revents != 0)) reap(process, WEXITED);
+    at += 3;
+  }
+  if (ready > 0 && polled[0].revents != 0) {
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t taken = ::read(signals_.value(), &count, sizeof(count));
     for (size_t i = 0; i < watched.size(); ++i) {
-      if (has_come[i].exchange(false) && watched[i] != SIGCHLD) signals.push_back(watched[i]);
+      if (has_come[i].exchange(false)) signals.push_back(watched[i]);
     }
-    reap();
-    return signals;
   }
-  size_t at = 1;
+  if (ready <= 0 || departures_ != departures || !signals.empty()) return signals;
+  at = 1;
   for (Process& process : processes_) {
+    ++at;
     for (Stream* stream : {&process.out, &process.err}) {
       if (polled[at++].revents != 0) read(process, *stream);
     }
@@ -216,19 +230,26 @@ void RankProcesses::read(Process& process, Stream& stream) {
   stream.rest.clear();
 }
 
-void RankProcesses::reap() {
-  for (Process& process : processes_) {
-    int status = 0;
-    // One signal may stand for several changes of one process.
-    while (!process.ending &&
-           ::waitpid(process.id, &status, WNOHANG | WUNTRACED | WCONTINUED) == process.id) {
-      process.stopped_by = WIFSTOPPED(status) ? WSTOPSIG(status) : 0;
-      if (!WIFEXITED(status) && !WIFSIGNALED(status)) continue;
-      process.departure = departures_++;
-      process.ending = WIFSIGNALED(status) ? Ending{.exit_code = 0, .signal = WTERMSIG(status)}
-                                           : Ending{.exit_code = WEXITSTATUS(status), .signal = 0};
+void RankProcesses::reap(Process& process, int options) {
+  siginfo_t info{};
+  // One report for every change of the process.
+  while (!process.ending &&
+         ::waitid(P_PID, static_cast<id_t>(process.id), &info, options | WNOHANG) == 0 &&
+         info.si_pid == process.id) {
+    const bool was_killed = info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED;
+    process.stopped_by = info.si_code == CLD_STOPPED ? info.si_status : 0;
+    if (!was_killed && info.si_code != CLD_EXITED) {
+      info = {};
+      continue;
     }
+    process.departure = departures_++;
+    process.ending = was_killed ? Ending{.exit_code = 0, .signal = info.si_status}
+                                : Ending{.exit_code = info.si_status, .signal = 0};
   }
+}
+
+void RankProcesses::look_for_stops() {
+  for (Process& process : processes_) reap(process, WEXITED | WSTOPPED | WCONTINUED);
 }
 
 std::vector<RankProcesses::State> RankProcesses::states() const {
@@ -266,4 +287,4 @@ void RankProcesses::drain() {
   }
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::agent

@@ -10,15 +10,15 @@
 #include <string_view>
 #include <vector>
 
-namespace trireme::cli {
+namespace trireme::agent {
 
-class LaunchOutput {
+class RankOutput {
  public:
   struct Options {
     bool shows_all = false;  // stdout of all ranks
     bool keeps_out = false;  // rank 0's stdout is kept and not printed
   };
-  explicit LaunchOutput(const Options& options) : options_(options) {}
+  explicit RankOutput(const Options& options) : options_(options) {}
 
   void take(int rank, bool is_error, std::string_view line);
   void hold() { is_holding_ = true; }
@@ -45,4 +45,4 @@ class LaunchOutput {
   std::string kept_;
 };
 
-}  // namespace trireme::cli
+}  // namespace trireme::agent

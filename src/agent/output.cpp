@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/launch/launch_output.h"
+#include "agent/output.h"
 
 #include <fmt/format.h>
 
 #include <cstdio>
 
-namespace trireme::cli {
+namespace trireme::agent {
 namespace {
 
 // Ignores errors: a reader that has gone away must not end the run.
@@ -17,7 +17,7 @@ void print_line(std::FILE* to, const std::string& line) {
 
 }  // namespace
 
-void LaunchOutput::take(int rank, bool is_error, std::string_view line) {
+void RankOutput::take(int rank, bool is_error, std::string_view line) {
   if (is_error) {
     constexpr size_t max_lines = 5;
     std::deque<std::string>& last = last_lines_[rank];
@@ -32,7 +32,7 @@ void LaunchOutput::take(int rank, bool is_error, std::string_view line) {
   }
 }
 
-void LaunchOutput::show(const Line& line) {
+void RankOutput::show(const Line& line) {
   if (!line.is_error && line.rank == 0 && options_.keeps_out) {
     kept_ += line.text + "\n";
     return;
@@ -42,7 +42,7 @@ void LaunchOutput::show(const Line& line) {
              (line.rank != 0 ? fmt::format("[rank{}]: ", line.rank) : "") + line.text);
 }
 
-void LaunchOutput::release(const std::string& verdict) {
+void RankOutput::release(const std::string& verdict) {
   is_holding_ = false;
   for (const Line& line : held_) {
     if (verdict.empty() || line.text.find(verdict) == std::string::npos) show(line);
@@ -50,7 +50,7 @@ void LaunchOutput::release(const std::string& verdict) {
   held_.clear();
 }
 
-std::string LaunchOutput::last_error(int rank) const {
+std::string RankOutput::last_error(int rank) const {
   constexpr std::string_view mark = "error: ";
   const auto found = last_lines_.find(rank);
   if (found == last_lines_.end()) return "";
@@ -62,7 +62,7 @@ std::string LaunchOutput::last_error(int rank) const {
   return "";
 }
 
-void LaunchOutput::show_last_lines(int rank) {
+void RankOutput::show_last_lines(int rank) {
   if (last_lines_[rank].empty()) return;
   print_line(stderr, fmt::format("the last lines of rank {}:", rank));
   for (const std::string& line : last_lines_[rank]) {
@@ -70,4 +70,4 @@ void LaunchOutput::show_last_lines(int rank) {
   }
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::agent

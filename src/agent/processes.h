@@ -16,7 +16,7 @@
 #include "base/system/descriptor.h"
 #include "comm/world/rank_env.h"
 
-namespace trireme::cli {
+namespace trireme::agent {
 
 // How a process ended.
 struct Ending {
@@ -36,8 +36,8 @@ class RankProcesses {
   static constexpr size_t max_line_bytes = size_t{1} << 20;
   using OnLine = std::function<void(int rank, bool is_error, std::string_view line)>;
 
-  // While the object lives, SIGCHLD, SIGUSR1 and the signals that request a stop (stop_signals.h)
-  // are input of wait(); SIGHUP stays ignored if it was. REQUIRES: one object at a time.
+  // While the object lives, SIGUSR1 and the signals that request a stop (docs/stopping.md) are
+  // input of wait(); SIGHUP stays ignored if it was. REQUIRES: one object at a time.
   explicit RankProcesses(OnLine on_line);
   // Kills the processes that still run.
   ~RankProcesses();
@@ -45,15 +45,17 @@ class RankProcesses {
   RankProcesses& operator=(const RankProcesses&) = delete;
 
   // Starts a rank as the leader of a new process group, so that it does not receive a terminal's
-  // Ctrl-C twice. The rank inherits info.life_line, which this call sets. Throws IoError; throws
-  // ConfigError before the first rank if the limit of descriptors is too low for all of them.
-  void start(comm::RankInfo info, std::vector<std::string> command);
+  // Ctrl-C twice. The rank inherits info.life_line, which this call sets, and has `environment`
+  // beside the variables of `info`. Throws IoError; throws ConfigError before the first rank if the
+  // limit of descriptors is too low for all of them.
+  void start(comm::RankInfo info, std::vector<std::string> command,
+             comm::Environment environment = {});
 
   // True once a signal has requested this process to stop.
   static const std::atomic<bool>* stop();
 
-  // Handles output and signals for at most this time. Returns the signals that this process
-  // received, without SIGCHLD.
+  // Handles output, ends of ranks and signals for at most this time. Returns the signals that this
+  // process received.
   std::vector<int> wait(double seconds);
 
   struct State {
@@ -63,6 +65,8 @@ class RankProcesses {
     int stopped_by = 0;  // the signal that has stopped (paused) it; 0: it is not stopped
   };
   std::vector<State> states() const;
+  // Finds which ranks are stopped, which no descriptor reports.
+  void look_for_stops();
   bool is_running() const;
   // Sends a signal to the process group of a rank, or of all ranks; ranks that ended are skipped.
   void signal(int number, std::optional<int> rank = std::nullopt);
@@ -82,6 +86,7 @@ class RankProcesses {
   struct Process {
     int rank;
     pid_t id;
+    base::Descriptor descriptor;  // readable when the process has ended; -1: the kernel has none
     Stream out, err;
     std::optional<Ending> ending;
     int departure = -1;
@@ -90,7 +95,7 @@ class RankProcesses {
 
   static Pipe make_pipe();
   void read(Process& process, Stream& stream);
-  void reap();
+  void reap(Process& process, int options);
 
   OnLine on_line_;
   base::Descriptor signals_;
@@ -101,4 +106,4 @@ class RankProcesses {
   int departures_ = 0;
 };
 
-}  // namespace trireme::cli
+}  // namespace trireme::agent

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// One epoch of a job, as its launcher on one node starts it, and as it ended there.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/processes.h"
+#include "agent/restart.h"
+#include "comm/failure/verdict.h"
+#include "comm/world/rank_env.h"
+
+namespace trireme::agent {
+
+struct JobOptions {
+  int ranks_here = 1;
+  int nodes = 1, node = 0;
+  std::string rendezvous;            // host:port of node 0; empty with one node
+  double deadline_s = 600;           // of one communication
+  double detect_s = 5;               // a rank without a heartbeat for longer has stalled
+  std::vector<std::string> command;  // program and arguments of every rank
+  comm::Environment environment;     // of every rank
+  std::string flight_folder;
+  std::string run_folder;    // whose record may tell why a rank ended; empty: unknown
+  std::string token;         // of the job; the same on all nodes
+  std::string public_name;   // of the job: the token of a job without secrets
+  std::string token_folder;  // if not empty, the token is in the file of node 0 there
+  int64_t epoch = 0;         // the number of starts before this one
+  int64_t max_restarts = 0;
+  int64_t fruitless = 0;     // Progress::fruitless
+  bool starts_over = false;  // what is saved at the start is not where this epoch begins
+  // Returns the step of the newest committed checkpoint, -1 if there is none; null: unknown.
+  std::function<int64_t()> saved_step;
+  bool shows_all = false;  // stdout of all ranks, not only of rank 0
+  bool keeps_out = false;  // rank 0's stdout is kept for the result, not printed
+
+  // Returns the token by which ranks and launchers of this epoch know each other.
+  std::string token_of_epoch(const std::string& job_token) const;
+};
+
+struct JobResult {
+  std::optional<comm::Verdict> verdict;  // none: no rank failed
+  // In seconds since 1970, if a rank failed: when that was found, when the verdict was given, and
+  // when all processes had ended.
+  double failed_at = 0, concluded_at = 0, ended_at = 0;
+  int stopped_by = 0;  // the signal that requested this launcher to stop; 0: none
+  std::vector<RankProcesses::State> ranks;  // of this node
+  std::string out;                          // rank 0's stdout, with keeps_out
+  // On which the launchers have agreed; without an agreement that of this node: it ends.
+  Decision decision;
+
+  bool is_good() const;
+  // Returns the exit code of this node from those of its ranks (docs/stopping.md).
+  int node_exit_code() const;
+};
+
+}  // namespace trireme::agent

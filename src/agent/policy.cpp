@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/policy.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "base/check.h"
+
+namespace trireme::agent {
+namespace {
+
+using enum Mode;
+using enum Event;
+
+constexpr auto mode_names =
+    std::to_array<const char*>({"running", "collecting", "own_failure", "concluded", "asked",
+                                "stopping", "broken_stop", "killing", "deciding", "over"});
+constexpr auto event_names = std::to_array<const char*>(
+    {"time_passed", "limit_passed", "rank_failed", "rank_lost", "all_reported", "rank_stalled",
+     "launcher_lost", "verdict_given", "store_gone", "stop", "interrupt", "insist", "save",
+     "all_ended", "all_outcomes", "decided"});
+constexpr auto action_names = std::to_array<const char*>(
+    {"hold_output", "judge", "blame_node", "announce", "forward_stop", "forward_save", "terminate",
+     "kill", "publish", "propose", "follow", "end_alone"});
+
+constexpr size_t mode_count = static_cast<size_t>(Mode::unchanged);
+constexpr size_t event_count = static_cast<size_t>(Event::count);
+static_assert(mode_names.size() == mode_count && event_names.size() == event_count);
+
+constexpr uint32_t bit(Mode mode) { return 1U << static_cast<unsigned>(mode); }
+template <class... Modes>
+constexpr uint32_t in(Modes... modes) {
+  return (bit(modes) | ...);
+}
+constexpr uint32_t all_modes = (1U << mode_count) - 1;
+constexpr uint32_t not_in(uint32_t modes) { return all_modes & ~modes; }
+
+// Ranks are watched for failures: there is neither a verdict nor a request to stop.
+constexpr uint32_t watching = in(running, collecting, own_failure);
+constexpr uint32_t stopped = in(stopping, broken_stop);
+constexpr uint32_t failing = in(collecting, own_failure);
+constexpr uint32_t ended = in(deciding, over);
+
+constexpr Mode same = Mode::unchanged;
+constexpr Action none = Action::none;
+
+constexpr auto rules = std::to_array<PolicyRule>({
+    {failing, limit_passed, same, Action::judge},
+    {in(concluded), limit_passed, asked, Action::terminate},
+    {in(asked, stopping, broken_stop, killing), limit_passed, killing, Action::kill},
+    {in(deciding), limit_passed, over, Action::end_alone},
+    {in(running, over), limit_passed, same, none},
+    {all_modes, time_passed, same, none},
+
+    {failing | in(running), rank_failed, own_failure, Action::hold_output},
+    {stopped, rank_failed, broken_stop, none},
+    {not_in(watching | stopped), rank_failed, same, none},
+    {in(running), rank_lost, collecting, Action::hold_output},
+    {not_in(in(running)), rank_lost, same, none},
+    {in(own_failure), all_reported, same, Action::judge},
+    {not_in(in(own_failure)), all_reported, same, none},
+    {watching, rank_stalled, same, Action::judge},
+    {not_in(watching), rank_stalled, same, none},
+    {watching, launcher_lost, same, Action::blame_node},
+    {not_in(watching), launcher_lost, same, none},
+
+    {watching, verdict_given, concluded, Action::hold_output | Action::announce},
+    {not_in(watching), verdict_given, same, none},
+    {watching, store_gone, concluded, Action::hold_output | Action::announce},
+    {in(deciding), store_gone, over, Action::end_alone},
+    {not_in(watching | in(deciding)), store_gone, same, none},
+
+    {in(running, collecting), stop, stopping, Action::forward_stop},
+    {in(own_failure), stop, broken_stop, Action::forward_stop},
+    {in(deciding), stop, over, Action::end_alone},
+    {not_in(watching | in(deciding)), stop, same, none},
+    {in(running, collecting), interrupt, stopping, Action::forward_stop},
+    {in(own_failure), interrupt, broken_stop, Action::forward_stop},
+    {in(deciding), interrupt, over, Action::end_alone},
+    {not_in(watching | in(deciding)), interrupt, same, none},
+    {stopped, insist, killing, Action::kill},
+    {in(deciding), insist, over, Action::end_alone},
+    {not_in(stopped | in(deciding)), insist, same, none},
+    {watching | stopped, save, same, Action::forward_save},
+    {not_in(watching | stopped), save, same, none},
+
+    {in(own_failure), all_ended, same, Action::judge},
+    {not_in(in(own_failure) | ended), all_ended, deciding, Action::publish},
+    {ended, all_ended, same, none},
+    {in(deciding), all_outcomes, same, Action::propose},
+    {not_in(in(deciding)), all_outcomes, same, none},
+    {in(deciding), decided, over, Action::follow},
+    {not_in(in(deciding)), decided, same, none},
+});
+
+// The index of the rule of each cell; -1: none, -2: several.
+using Cells = std::array<std::array<int, event_count>, mode_count>;
+constexpr Cells cells = [] {
+  Cells made{};
+  for (auto& row : made) row.fill(-1);
+  for (size_t rule = 0; rule < rules.size(); ++rule) {
+    for (size_t mode = 0; mode < mode_count; ++mode) {
+      if ((rules[rule].modes >> mode & 1U) == 0) continue;
+      int& cell = made[mode][static_cast<size_t>(rules[rule].event)];
+      cell = cell == -1 ? static_cast<int>(rule) : -2;
+    }
+  }
+  return made;
+}();
+constexpr bool is_complete = [] {
+  for (const auto& row : cells) {
+    for (const int cell : row) {
+      if (cell < 0) return false;
+    }
+  }
+  return true;
+}();
+static_assert(is_complete, "every pair of mode and event needs exactly one rule");
+
+std::string names_of(uint32_t modes) {
+  std::string text;
+  for (size_t mode = 0; mode < mode_count; ++mode) {
+    if ((modes >> mode & 1U) != 0)
+      text += (text.empty() ? "" : ", ") + std::string(mode_names[mode]);
+  }
+  return text;
+}
+
+}  // namespace
+
+const char* name_of(Mode mode) { return mode_names.at(static_cast<size_t>(mode)); }
+const char* name_of(Event event) { return event_names.at(static_cast<size_t>(event)); }
+
+std::string text_of(Action action) {
+  std::string text;
+  for (size_t i = 0; i < action_names.size(); ++i) {
+    if (!has(action, static_cast<Action>(1U << i))) continue;
+    text += (text.empty() ? "" : ", ") + std::string(action_names[i]);
+  }
+  return text;
+}
+
+std::span<const PolicyRule> policy_rules() { return rules; }
+
+const PolicyRule& rule_of(Mode mode, Event event) {
+  return rules.at(
+      static_cast<size_t>(cells.at(static_cast<size_t>(mode)).at(static_cast<size_t>(event))));
+}
+
+std::string policy_table() {
+  std::string text = "| event | in mode | next mode | actions |\n|---|---|---|---|\n";
+  for (const PolicyRule& rule : rules) {
+    if (rule.next == same && rule.action == none) continue;
+    text += fmt::format("| {} | {} | {} | {} |\n", name_of(rule.event), names_of(rule.modes),
+                        rule.next == same ? "the same" : name_of(rule.next), text_of(rule.action));
+  }
+  return text;
+}
+
+double Policy::limit_of(Mode mode) const {
+  switch (mode) {
+    case collecting:
+      return limits_.collecting;
+    case own_failure:
+      return limits_.own_failure;
+    case concluded:
+      return limits_.concluded;
+    case asked:
+      return limits_.asked;
+    case stopping:
+      return limits_.stopping;
+    case broken_stop:
+      return limits_.broken_stop;
+    case killing:
+      return limits_.killing;
+    case deciding:
+      return limits_.deciding;
+    case running:
+    case over:
+    case unchanged:
+      break;
+  }
+  return 0;
+}
+
+PolicyStep Policy::next(const PolicyState& before, const PolicyEvent& given, double now) const {
+  TRIREME_CHECK(now > 0, "the time is {}", now);
+  PolicyState state = before;
+  if (given.epoch < state.epoch) return {state};
+  Event event = given.event;
+  if (event == time_passed) {
+    if (state.looked_at > 0 && now - state.looked_at > limits_.inattention) {
+      state.judges_from = now + limits_.detect;
+    }
+    state.looked_at = now;
+    const double limit = limit_of(state.mode);
+    if (limit > 0 && now - state.since >= limit) event = limit_passed;
+  }
+  const bool is_late = state.looked_at > 0 && now - state.looked_at > limits_.inattention;
+  if (event == rank_stalled && (is_late || now < state.judges_from)) return {state};
+  if (event == stop || event == interrupt) {
+    const bool is_repeated = state.stopped_at > 0 && now - state.stopped_at >= limits_.insist;
+    if (event == interrupt && is_repeated) event = insist;
+    if (state.stopped_at == 0) state.stopped_at = now;
+  }
+  const PolicyRule& rule = rule_of(state.mode, event);
+  if (rule.next == same || rule.next == state.mode) return {state, rule.action};
+  // The others have been reporting since the first failure.
+  const bool goes_on = state.mode == collecting && rule.next == own_failure;
+  if (!goes_on) state.since = now;
+  state.mode = rule.next;
+  return {state, rule.action};
+}
+
+}  // namespace trireme::agent

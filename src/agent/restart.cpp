@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/restart.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "agent/exit_codes.h"
+#include "base/text/json.h"
+#include "base/text/json_depth.h"
+
+namespace trireme::agent {
+namespace {
+
+constexpr int64_t max_fruitless_starts = 3;
+constexpr double max_wait_s = 60;
+
+// Returns the value of a key; none if the text was not written by a launcher.
+template <class T>
+std::optional<T> value_in(const base::Json& json, const char* key) {
+  try {
+    return json.at(key).get<T>();
+  } catch (const base::Json::exception&) {
+    return std::nullopt;  // any process may have written the text
+  }
+}
+
+}  // namespace
+
+std::string to_text(const NodeOutcome& outcome) {
+  return base::Json{{"exit_code", outcome.exit_code}, {"may_restart", outcome.may_restart}}.dump();
+}
+
+std::optional<NodeOutcome> outcome_from(const std::string& text) {
+  const base::Json json = base::parse_shallow_json(text);
+  const auto code = value_in<int>(json, "exit_code");
+  const auto may_restart = value_in<bool>(json, "may_restart");
+  if (!code || !may_restart) return std::nullopt;
+  return NodeOutcome{*code, *may_restart};
+}
+
+NodeOutcome outcome_of_job(std::span<const NodeOutcome> nodes) {
+  // By rank: the later ones count more.
+  constexpr std::array order = {exit_done, exit_stopped, exit_failed, exit_bad_call,
+                                exit_taken_over};
+  const auto weight = [&](int code) {
+    const auto found = std::find(order.begin(), order.end(), code);
+    return found == order.end() ? 2 : found - order.begin();  // unknown: failed
+  };
+  NodeOutcome job{.exit_code = exit_done, .may_restart = true};
+  for (const NodeOutcome& node : nodes) {
+    if (weight(node.exit_code) > weight(job.exit_code)) job.exit_code = node.exit_code;
+    job.may_restart = job.may_restart && node.may_restart;
+  }
+  return job;
+}
+
+Decision decide(std::span<const NodeOutcome> nodes, const Progress& progress) {
+  const NodeOutcome job = outcome_of_job(nodes);
+  Decision decision{.exit_code = job.exit_code};
+  const bool is_objected = !job.may_restart && progress.restarts < progress.max_restarts;
+  if (forbids_restart(job.exit_code) || is_objected) return decision;
+  const bool is_known = progress.saved_at_start && progress.saved_now;
+  const bool has_progressed = is_known && *progress.saved_now > *progress.saved_at_start;
+  decision.fruitless = has_progressed ? 0 : progress.fruitless + 1;
+  if (is_known && decision.fruitless >= max_fruitless_starts) {
+    decision.exit_code = exit_diverged;
+    decision.reason = fmt::format(
+        "{} starts in a row saved no step newer than {}: the job is not started again",
+        decision.fruitless,
+        *progress.saved_now < 0 ? "the start" : fmt::format("step {}", *progress.saved_now));
+    return decision;
+  }
+  decision.restarts = progress.restarts < progress.max_restarts;
+  if (decision.restarts && decision.fruitless > 0) {
+    const double doublings = static_cast<double>(std::min<int64_t>(decision.fruitless, 10) - 1);
+    decision.wait_s = std::min(std::exp2(doublings), max_wait_s);
+  }
+  return decision;
+}
+
+std::string to_text(const Decision& decision) {
+  return base::Json{{"exit_code", decision.exit_code},
+                    {"restarts", decision.restarts},
+                    {"wait_s", decision.wait_s},
+                    {"fruitless", decision.fruitless},
+                    {"reason", decision.reason}}
+      .dump();
+}
+
+std::optional<Decision> decision_from(const std::string& text) {
+  const base::Json json = base::parse_shallow_json(text);
+  const auto code = value_in<int>(json, "exit_code");
+  const auto restarts = value_in<bool>(json, "restarts");
+  const auto wait_s = value_in<double>(json, "wait_s");
+  const auto fruitless = value_in<int64_t>(json, "fruitless");
+  const auto reason = value_in<std::string>(json, "reason");
+  if (!code || !restarts || !wait_s || !fruitless || !reason) return std::nullopt;
+  return Decision{*code, *restarts, std::clamp(*wait_s, 0.0, max_wait_s), *fruitless, *reason};
+}
+
+}  // namespace trireme::agent

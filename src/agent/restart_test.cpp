@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/restart.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "agent/exit_codes.h"
+
+namespace trireme::agent {
+namespace {
+
+using Nodes = std::vector<NodeOutcome>;
+const Nodes failed = {{exit_failed, true}, {exit_done, true}};
+
+TEST(Restart, only_failures_are_started_again) {
+  for (const int code : {exit_done, exit_bad_call, exit_stopped, exit_taken_over}) {
+    const Decision decision = decide(Nodes{{code, true}, {exit_done, true}}, {.max_restarts = 9});
+    EXPECT_EQ(decision, Decision{.exit_code = code});
+  }
+  EXPECT_TRUE(decide(failed, {.max_restarts = 9}).restarts);
+  EXPECT_FALSE(
+      decide(Nodes{{exit_failed, true}, {exit_failed, false}}, {.max_restarts = 9}).restarts);
+}
+
+TEST(Restart, the_limit_is_an_upper_bound) {
+  for (int64_t restarts = 0; restarts < 5; ++restarts) {
+    const Decision decision = decide(failed, {.restarts = restarts,
+                                              .max_restarts = 3,
+                                              .saved_at_start = restarts,
+                                              .saved_now = restarts + 1});
+    EXPECT_EQ(decision.restarts, restarts < 3);
+    EXPECT_EQ(decision.exit_code, exit_failed);
+  }
+}
+
+TEST(Restart, three_starts_without_progress_end_the_run) {
+  Progress progress{.max_restarts = 100, .saved_at_start = 40, .saved_now = 40};
+  std::vector<double> waits;
+  while (true) {
+    const Decision decision = decide(failed, progress);
+    if (!decision.restarts) {
+      EXPECT_EQ(decision.exit_code, exit_diverged);
+      EXPECT_EQ(decision.reason,
+                "3 starts in a row saved no step newer than step 40: the job is not started again");
+      break;
+    }
+    waits.push_back(decision.wait_s);
+    ++progress.restarts;
+    progress.fruitless = decision.fruitless;
+  }
+  EXPECT_EQ(waits, (std::vector<double>{1, 2}));
+}
+
+TEST(Restart, progress_resets_the_count_and_the_wait) {
+  const Decision decision = decide(
+      failed,
+      {.restarts = 5, .max_restarts = 9, .fruitless = 2, .saved_at_start = -1, .saved_now = 10});
+  EXPECT_TRUE(decision.restarts);
+  EXPECT_EQ(decision.fruitless, 0);
+  EXPECT_EQ(decision.wait_s, 0);
+}
+
+TEST(Restart, unknown_progress_ends_nothing_but_the_wait_grows) {
+  Progress progress{.max_restarts = 20};
+  double longest = 0;
+  for (; progress.restarts < 20; ++progress.restarts) {
+    const Decision decision = decide(failed, progress);
+    ASSERT_TRUE(decision.restarts);
+    EXPECT_GE(decision.wait_s, longest);
+    longest = decision.wait_s;
+    progress.fruitless = decision.fruitless;
+  }
+  EXPECT_EQ(longest, 60);
+  EXPECT_FALSE(decide(failed, progress).restarts);
+}
+
+TEST(Restart, texts_of_the_store_are_read_back_and_others_refused) {
+  const Decision decision{
+      .exit_code = 1, .restarts = true, .wait_s = 4, .fruitless = 2, .reason = "x"};
+  EXPECT_EQ(decision_from(to_text(decision)), decision);
+  const NodeOutcome outcome{93, true};
+  EXPECT_EQ(outcome_from(to_text(outcome)), outcome);
+  for (const char* text : {"", "1 1", "[]", R"({"exit_code": "x"})", R"({"exit_code": 1})"}) {
+    EXPECT_EQ(decision_from(text), std::nullopt) << text;
+    EXPECT_EQ(outcome_from(text), std::nullopt) << text;
+  }
+}
+
+}  // namespace
+}  // namespace trireme::agent

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Supervisor: runs one epoch of a job on one node. It serves the store, forwards output and
+// signals, turns what it finds into events for the Policy, and carries out the actions.
+#pragma once
+
+#include "agent/job.h"
+
+namespace trireme::agent {
+
+// Returns when the launchers have agreed on what follows. Throws ConfigError, IoError, CommAborted
+// if the ranks cannot be started.
+JobResult run_epoch(const JobOptions& options);
+
+// Waits before the next epoch. Throws Stopped when a signal requests this process to stop.
+void wait_for_restart(double seconds);
+
+}  // namespace trireme::agent

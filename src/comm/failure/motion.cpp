@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/failure/motion.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace trireme::comm {
+
+Motion MotionWatch::look(const Look& look, double now) {
+  const bool is_same_phase = last_ && last_->phase == look.phase;
+  if (!is_same_phase) {
+    moved_at_ = step_at_ = now;
+    is_whole_ = false;
+    // Steps of other shapes follow.
+    if (look.phase == "warm-up") steps_.clear();
+  } else if (last_->step != look.step) {
+    constexpr size_t max_steps = 256;
+    if (is_whole_ && look.has_limit) steps_.push_back(now - step_at_);
+    if (steps_.size() > max_steps) steps_.pop_front();
+    moved_at_ = step_at_ = now;
+    is_whole_ = true;
+  } else if (last_->moves != look.moves) {
+    moved_at_ = now;
+  }
+  last_ = look;
+  return {.phase = look.phase, .still_s = now - moved_at_, .limit_s = look.has_limit ? limit() : 0};
+}
+
+double MotionWatch::limit() const {
+  constexpr size_t min_steps = 20;
+  constexpr double factor = 5, min_limit_s = 2;
+  if (steps_.size() < min_steps) return 0;
+  std::vector<double> sorted(steps_.begin(), steps_.end());
+  const auto rank = sorted.begin() + static_cast<ptrdiff_t>(sorted.size() * 99 / 100);
+  std::nth_element(sorted.begin(), rank, sorted.end());
+  return std::max(factor * *rank, min_limit_s);
+}
+
+}  // namespace trireme::comm

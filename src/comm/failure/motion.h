@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Motion: whether a rank moves, as it reports with its heartbeats. A rank whose heartbeat thread
+// lives may still hang. MotionWatch is pure: what the rank shows and the time are arguments.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+
+namespace trireme::comm {
+
+struct Motion {
+  std::string phase;   // what the rank does: "step", "data", "compile"
+  double still_s = 0;  // for which nothing has moved in it
+  double limit_s = 0;  // a rank that is still for longer hangs; 0: no limit
+
+  bool operator==(const Motion&) const = default;
+};
+
+class MotionWatch {
+ public:
+  struct Look {
+    std::string phase;
+    bool has_limit = false;  // the phase is one of steps that take about equally long
+    int64_t step = 0;
+    uint64_t moves = 0;  // changes with every op, and with every call that begins or ends
+  };
+  // To be called a few times a second. A rank is still while neither phase nor step nor moves
+  // change. The limit is five times the 99th percentile of the time of steps, at least 2 s; there
+  // is none in a phase without limit and before 20 steps were seen in succession.
+  Motion look(const Look& look, double now);
+
+ private:
+  double limit() const;
+
+  std::optional<Look> last_;
+  double moved_at_ = 0, step_at_ = 0;
+  bool is_whole_ = false;     // the current step began in the current phase
+  std::deque<double> steps_;  // their times, newest last
+};
+
+}  // namespace trireme::comm
