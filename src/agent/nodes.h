@@ -44,8 +44,8 @@ class Agreement {
   // Settles that the job ends, unless there is a decision. On node 0.
   void propose_end(int exit_code);
   std::optional<Decision> decision();
-  // Notifies node 0 that this node knows the decision; on node 0 waits some seconds until all do: the
-  // store ends with its process.
+  // Notifies node 0 that this node knows the decision; on node 0 waits some seconds until all do:
+  // the store ends with its process.
   void confirm();
 
  private:

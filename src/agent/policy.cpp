@@ -141,8 +141,6 @@ std::string text_of(Action action) {
   return text;
 }
 
-std::span<const PolicyRule> policy_rules() { return rules; }
-
 const PolicyRule& rule_of(Mode mode, Event event) {
   return rules.at(
       static_cast<size_t>(cells.at(static_cast<size_t>(mode)).at(static_cast<size_t>(event))));

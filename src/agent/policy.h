@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Policy: what a launcher does about its ranks. A pure function of its state, of an event and of
 // the time: no clock, no input, no output, so that tests simulate histories of several launchers.
-// The rules are data (policy_rules()); docs/stopping.md shows them, and a pair of mode and event
-// without a rule does not compile.
+// The rules are data; docs/stopping.md shows them, and a pair of mode and event without a rule does
+// not compile.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 
 namespace trireme::agent {
@@ -79,7 +78,6 @@ struct PolicyRule {
   Mode next = Mode::unchanged;
   Action action = Action::none;
 };
-std::span<const PolicyRule> policy_rules();
 const PolicyRule& rule_of(Mode, Event);
 // Returns the rules that change something, as a table in Markdown.
 std::string policy_table();

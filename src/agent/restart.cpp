@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <tuple>
 
 #include "agent/exit_codes.h"
 #include "base/text/json.h"
@@ -17,11 +18,13 @@ namespace {
 constexpr int64_t max_fruitless_starts = 3;
 constexpr double max_wait_s = 60;
 
-// Returns the value of a key; none if the text was not written by a launcher.
-template <class T>
-std::optional<T> value_in(const base::Json& json, const char* key) {
+// Returns the values of a list; none if the text was not written by a launcher.
+template <class... Values>
+std::optional<std::tuple<Values...>> values_from(const std::string& text) {
   try {
-    return json.at(key).get<T>();
+    const base::Json list = base::parse_shallow_json(text);
+    if (list.size() != sizeof...(Values)) return std::nullopt;
+    return list.get<std::tuple<Values...>>();
   } catch (const base::Json::exception&) {
     return std::nullopt;  // any process may have written the text
   }
@@ -30,15 +33,13 @@ std::optional<T> value_in(const base::Json& json, const char* key) {
 }  // namespace
 
 std::string to_text(const NodeOutcome& outcome) {
-  return base::Json{{"exit_code", outcome.exit_code}, {"may_restart", outcome.may_restart}}.dump();
+  return base::Json::array({outcome.exit_code, outcome.may_restart}).dump();
 }
 
 std::optional<NodeOutcome> outcome_from(const std::string& text) {
-  const base::Json json = base::parse_shallow_json(text);
-  const auto code = value_in<int>(json, "exit_code");
-  const auto may_restart = value_in<bool>(json, "may_restart");
-  if (!code || !may_restart) return std::nullopt;
-  return NodeOutcome{*code, *may_restart};
+  const auto values = values_from<int, bool>(text);
+  if (!values) return std::nullopt;
+  return NodeOutcome{std::get<0>(*values), std::get<1>(*values)};
 }
 
 NodeOutcome outcome_of_job(std::span<const NodeOutcome> nodes) {
@@ -81,24 +82,15 @@ Decision decide(std::span<const NodeOutcome> nodes, const Progress& progress) {
   return decision;
 }
 
-std::string to_text(const Decision& decision) {
-  return base::Json{{"exit_code", decision.exit_code},
-                    {"restarts", decision.restarts},
-                    {"wait_s", decision.wait_s},
-                    {"fruitless", decision.fruitless},
-                    {"reason", decision.reason}}
-      .dump();
+std::string to_text(const Decision& d) {
+  return base::Json::array({d.exit_code, d.restarts, d.wait_s, d.fruitless, d.reason}).dump();
 }
 
 std::optional<Decision> decision_from(const std::string& text) {
-  const base::Json json = base::parse_shallow_json(text);
-  const auto code = value_in<int>(json, "exit_code");
-  const auto restarts = value_in<bool>(json, "restarts");
-  const auto wait_s = value_in<double>(json, "wait_s");
-  const auto fruitless = value_in<int64_t>(json, "fruitless");
-  const auto reason = value_in<std::string>(json, "reason");
-  if (!code || !restarts || !wait_s || !fruitless || !reason) return std::nullopt;
-  return Decision{*code, *restarts, std::clamp(*wait_s, 0.0, max_wait_s), *fruitless, *reason};
+  const auto values = values_from<int, bool, double, int64_t, std::string>(text);
+  if (!values) return std::nullopt;
+  const auto& [exit_code, restarts, wait_s, fruitless, reason] = *values;
+  return Decision{exit_code, restarts, std::clamp(wait_s, 0.0, max_wait_s), fruitless, reason};
 }
 
 }  // namespace trireme::agent

@@ -78,15 +78,13 @@ class Supervisor {
       looked = now();
       look();
     }
-    processes_.drain();
     end_ranks();
-    output_.release(verdict_ ? verdict_->text : "");
-    if (verdict_ && std::filesystem::exists(options_.flight_folder)) {
+    const std::optional<comm::Verdict>& verdict = result_.verdict;
+    output_.release(verdict ? verdict->text : "");
+    if (verdict && std::filesystem::exists(options_.flight_folder)) {
       base::log_info("flight records of the ranks: {}", options_.flight_folder);
     }
-    result_.verdict = verdict_;
     result_.ended_at = obs::wall_seconds();
-    result_.ranks = processes_.states();
     result_.out = output_.kept();
     agree();
     return result_;
@@ -135,7 +133,8 @@ class Supervisor {
   }
 
   void receive(int number) {
-    if (number != SIGUSR1 && result_.stopped_by == 0 && !verdict_) result_.stopped_by = number;
+    if (number != SIGUSR1 && result_.stopped_by == 0 && !result_.verdict)
+      result_.stopped_by = number;
     give(number == SIGUSR1 ? Event::save : number == SIGINT ? Event::interrupt : Event::stop);
   }
 
@@ -321,15 +320,16 @@ class Supervisor {
   }
 
   void announce() {
-    verdict_ = std::exchange(found_, std::nullopt);
+    result_.verdict = std::exchange(found_, std::nullopt);
     result_.concluded_at = obs::wall_seconds();
     std::fflush(stdout);
-    base::log(base::LogLevel::error, verdict_->text);
+    base::log(base::LogLevel::error, result_.verdict->text);
     processes_.look_for_stops();
     for (const RankProcesses::State& state : processes_.states()) {
       // A stopped process reacts to no other signal.
       if (!state.ending && state.stopped_by != 0) processes_.signal(SIGKILL, state.rank);
-      if (verdict_->ranks == std::vector<int>{state.rank}) output_.show_last_lines(state.rank);
+      if (result_.verdict->ranks == std::vector<int>{state.rank})
+        output_.show_last_lines(state.rank);
     }
     std::fflush(stderr);
   }
@@ -338,6 +338,8 @@ class Supervisor {
 
   // All ranks may have ended before look() could examine their reports.
   void end_ranks() {
+    processes_.drain();
+    result_.ranks = processes_.states();
     if (has_bad_ending()) give(Event::rank_failed);
     while (state_.mode != Mode::deciding && state_.mode != Mode::over) give(Event::all_ended);
   }
@@ -348,8 +350,6 @@ class Supervisor {
   }
 
   void publish() {
-    result_.verdict = verdict_;
-    result_.ranks = processes_.states();
     guarded([this] { agreement().publish(own_outcome()); });
   }
 
@@ -373,7 +373,7 @@ class Supervisor {
 
   // Waits for the decision. Keeps the store until the other nodes know it.
   void agree() {
-    const double wait_s = verdict_ ? outcome_seconds : options_.deadline_s;
+    const double wait_s = result_.verdict ? outcome_seconds : options_.deadline_s;
     const double begin = now();
     while (state_.mode == Mode::deciding) {
       for (const int number : processes_.wait(0)) receive(number);
@@ -420,9 +420,8 @@ class Supervisor {
   std::optional<int64_t> saved_at_start_;
   double listened_ = 0;
   const double started_wall_ = obs::wall_seconds();
-  std::map<int, std::string> causes_;     // recorded_cause(), by rank
-  std::optional<comm::Verdict> found_;    // what an event is about
-  std::optional<comm::Verdict> verdict_;  // the one that was announced
+  std::map<int, std::string> causes_;   // recorded_cause(), by rank
+  std::optional<comm::Verdict> found_;  // what an event is about
   std::optional<Decision> decision_;
   JobResult result_;
 };

@@ -7,8 +7,11 @@
 namespace trireme::comm {
 
 Motion MotionWatch::look(const Look& look, double now) {
-  const bool is_same_phase = last_ && last_->phase == look.phase;
-  if (!is_same_phase) {
+  // A process that did not run could not move.
+  constexpr double max_pause_s = 1;
+  const bool was_paused = now - looked_at_ > max_pause_s;
+  looked_at_ = now;
+  if (was_paused || !last_ || last_->phase != look.phase) {
     moved_at_ = step_at_ = now;
     is_whole_ = false;
     // Steps of other shapes follow.

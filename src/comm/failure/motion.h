@@ -35,7 +35,7 @@ class MotionWatch {
   double limit() const;
 
   std::optional<Look> last_;
-  double moved_at_ = 0, step_at_ = 0;
+  double looked_at_ = 0, moved_at_ = 0, step_at_ = 0;
   bool is_whole_ = false;     // the current step began in the current phase
   std::deque<double> steps_;  // their times, newest last
 };

@@ -41,6 +41,13 @@ Motion train(MovingRank& rank, double& now, double step_seconds, int steps) {
   return motion;
 }
 
+// Beats without any move.
+Motion rest(MovingRank& rank, double& now, double seconds) {
+  Motion motion;
+  for (const double end = now + seconds; now < end; now += 0.25) motion = rank.beat(now);
+  return motion;
+}
+
 TEST(Motion, the_limit_is_five_times_the_time_of_slow_steps_and_at_least_two_seconds) {
   MovingRank fast, slow;
   double now = 1;
@@ -71,7 +78,9 @@ TEST(Motion, any_op_or_call_is_a_move) {
     ++rank.moves;
     EXPECT_LT(rank.beat(now += 0.25).still_s, 0.3);
   }
-  EXPECT_GT(rank.beat(now += 30).still_s, 29);
+  EXPECT_GT(rest(rank, now, 30).still_s, 29);
+  // It was stopped, and runs again.
+  EXPECT_EQ(rank.beat(now += 30).still_s, 0);
 }
 
 Call sum(int64_t sequence) {
@@ -146,8 +155,8 @@ TEST(Hang, a_long_save_compile_or_wait_for_data_is_never_a_hang) {
     }
     // The same rank in a step is found.
     ranks[busy].phase = "step";
-    (void)ranks[busy].beat(end);
-    const Motion motion = ranks[busy].beat(end + 5 * step_seconds + 5);
+    now = end;
+    const Motion motion = rest(ranks[busy], now, 5 * step_seconds + 10);
     EXPECT_TRUE(hang_of({report_of(0, motion, std::nullopt, false)})) << seed << " " << round;
   }
   EXPECT_EQ(named, 0) << seed;

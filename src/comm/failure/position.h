@@ -31,7 +31,7 @@ struct RankPosition {
   std::optional<Call> finished;  // the newest complete call
   std::vector<Call> reached;     // the newest collective begun in each group
   bool has_left = false;         // the rank has announced its normal end
-  std::optional<Motion> motion;  // none: the rank does not say what it does
+  std::optional<Motion> motion;  // none: the rank does not publish its phase
 
   bool operator==(const RankPosition&) const = default;
 };
