@@ -290,8 +290,9 @@ class Supervisor {
     processes_.look_for_stops();
     try {
       if (!verdict) {
-        verdict = comm::verdict_of(all_reports(),
-                                   {.silent_limit_s = comm::silent_limit(options_.deadline_s)});
+        const double silent_s =
+            std::min(comm::silent_limit(options_.deadline_s), options_.detect_s);
+        verdict = comm::verdict_of(all_reports(), {.silent_limit_s = silent_s});
       }
       for (const RankProcesses::State& state : processes_.states()) {
         if (verdict->ranks != std::vector<int>{state.rank}) continue;
