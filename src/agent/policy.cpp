@@ -16,10 +16,10 @@ using enum Event;
 constexpr auto mode_names =
     std::to_array<const char*>({"running", "collecting", "own_failure", "concluded", "asked",
                                 "stopping", "broken_stop", "killing", "deciding", "over"});
-constexpr auto event_names = std::to_array<const char*>(
-    {"time_passed", "limit_passed", "rank_failed", "rank_lost", "all_reported", "rank_stalled",
-     "launcher_lost", "verdict_given", "store_gone", "stop", "interrupt", "insist", "save",
-     "all_ended", "all_outcomes", "decided"});
+constexpr auto event_names =
+    std::to_array<const char*>({"limit_passed", "rank_failed", "rank_lost", "all_reported",
+                                "rank_stalled", "launcher_lost", "verdict_given", "store_gone",
+                                "stop", "insist", "save", "all_ended", "all_outcomes", "decided"});
 constexpr auto action_names = std::to_array<const char*>(
     {"hold_output", "judge", "blame_node", "announce", "forward_stop", "forward_save", "terminate",
      "kill", "publish", "propose", "follow", "end_alone"});
@@ -51,7 +51,6 @@ constexpr auto rules = std::to_array<PolicyRule>({
     {in(asked, stopping, broken_stop, killing), limit_passed, killing, Action::kill},
     {in(deciding), limit_passed, over, Action::end_alone},
     {in(running, over), limit_passed, same, none},
-    {all_modes, time_passed, same, none},
 
     {failing | in(running), rank_failed, own_failure, Action::hold_output},
     {stopped, rank_failed, broken_stop, none},
@@ -75,10 +74,6 @@ constexpr auto rules = std::to_array<PolicyRule>({
     {in(own_failure), stop, broken_stop, Action::forward_stop},
     {in(deciding), stop, over, Action::end_alone},
     {not_in(watching | in(deciding)), stop, same, none},
-    {in(running, collecting), interrupt, stopping, Action::forward_stop},
-    {in(own_failure), interrupt, broken_stop, Action::forward_stop},
-    {in(deciding), interrupt, over, Action::end_alone},
-    {not_in(watching | in(deciding)), interrupt, same, none},
     {stopped, insist, killing, Action::kill},
     {in(deciding), insist, over, Action::end_alone},
     {not_in(stopped | in(deciding)), insist, same, none},
@@ -193,13 +188,14 @@ PolicyStep Policy::next(const PolicyState& before, const PolicyEvent& given, dou
     }
     state.looked_at = now;
     const double limit = limit_of(state.mode);
-    if (limit > 0 && now - state.since >= limit) event = limit_passed;
+    if (limit == 0 || now - state.since < limit) return {state};
+    event = limit_passed;
   }
   const bool is_late = state.looked_at > 0 && now - state.looked_at > limits_.inattention;
   if (event == rank_stalled && (is_late || now < state.judges_from)) return {state};
   if (event == stop || event == interrupt) {
     const bool is_repeated = state.stopped_at > 0 && now - state.stopped_at >= limits_.insist;
-    if (event == interrupt && is_repeated) event = insist;
+    event = event == interrupt && is_repeated ? insist : stop;
     if (state.stopped_at == 0) state.stopped_at = now;
   }
   const PolicyRule& rule = rule_of(state.mode, event);

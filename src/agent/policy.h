@@ -25,8 +25,7 @@ enum class Mode : uint8_t {
 };
 
 enum class Event : uint8_t {
-  time_passed,    // becomes limit_passed if the mode has lasted for its limit
-  limit_passed,   // made of time_passed
+  limit_passed,   // the mode has lasted for its limit
   rank_failed,    // a rank of this node ended, neither with exit code 0 nor with 75
   rank_lost,      // a rank of another node ended without leaving
   all_reported,   // every rank that runs has reported since the failure
@@ -35,13 +34,15 @@ enum class Event : uint8_t {
   verdict_given,  // a verdict stands in the store
   store_gone,
   stop,          // a request to stop
-  interrupt,     // the same by Ctrl-C; becomes insist when it is repeated
-  insist,        // made of interrupt
+  insist,        // a repeated Ctrl-C
   save,          // a request to save and continue
   all_ended,     // every rank of this node has ended
   all_outcomes,  // the outcome of every node is known, or cannot be any more
   decided,       // the decision on what follows stands in the store
-  count
+  count,
+  // Policy::next() makes events of the rules of these:
+  time_passed,  // nothing else, but time: limit_passed, or none
+  interrupt     // a request to stop by Ctrl-C: stop, or insist
 };
 
 // What a launcher is to do, as a set.

@@ -194,8 +194,12 @@ class Supervisor {
              report.silent_s > options_.detect_s;
     });
     const bool has_died = any([](const comm::RankReport& report) { return !report.ended.empty(); });
-    if (!is_silent && !has_died) found_ = comm::hang_of(reports);
-    if (is_silent || found_) give(Event::rank_stalled);
+    if (is_silent) {
+      found_ = verdict_of(reports);
+    } else if (!has_died) {
+      found_ = comm::hang_of(reports);
+    }
+    if (found_) give(Event::rank_stalled);
     found_.reset();
     if (has_died) give(Event::rank_lost);
     const double passed = now() - state_.since;
@@ -281,7 +285,12 @@ class Supervisor {
     if (result_.failed_at == 0) result_.failed_at = obs::wall_seconds();
   }
 
-  // Determines which rank failed first.
+  comm::Verdict verdict_of(const std::vector<comm::RankReport>& reports) const {
+    const double silent_s = std::min(comm::silent_limit(options_.deadline_s), options_.detect_s);
+    return comm::verdict_of(reports, {.silent_limit_s = silent_s});
+  }
+
+  // Determines which rank failed first, unless that is found already.
   void judge() {
     std::optional<comm::Verdict> verdict = std::exchange(found_, std::nullopt);
     // Reads the last lines.
@@ -289,11 +298,7 @@ class Supervisor {
     if (!is_watching()) return;
     processes_.look_for_stops();
     try {
-      if (!verdict) {
-        const double silent_s =
-            std::min(comm::silent_limit(options_.deadline_s), options_.detect_s);
-        verdict = comm::verdict_of(all_reports(), {.silent_limit_s = silent_s});
-      }
+      if (!verdict) verdict = verdict_of(all_reports());
       for (const RankProcesses::State& state : processes_.states()) {
         if (verdict->ranks != std::vector<int>{state.rank}) continue;
         if (verdict->node.empty()) verdict->node = comm::own_host();

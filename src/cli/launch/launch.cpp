@@ -281,10 +281,12 @@ agent::JobResult run_epochs(agent::JobOptions& options, const LaunchConfig& laun
     }
     if (!decision.reason.empty()) base::log(base::LogLevel::error, decision.reason);
     if (!decision.restarts) return result;
-    agent::wait_for_restart(decision.wait_s);
     prepare_restart(options, decision);
-    base::log_info("restart {} of {}: from the newest checkpoint", options.epoch,
-                   options.max_restarts);
+    const std::string wait =
+        decision.wait_s > 0 ? fmt::format(" in {:g} s", decision.wait_s) : std::string();
+    base::log_info("restart {} of {}{}: from the newest checkpoint", options.epoch,
+                   options.max_restarts, wait);
+    agent::wait_for_restart(decision.wait_s);
   }
 }
 
