@@ -142,14 +142,16 @@ TEST(DelayedScalesTest, a_block_that_leaves_8_bits_has_no_history_until_it_retur
   DelayedRig first;
   first.train(3);
   DelayedRig second({1});
-  train::put_state(second.engine, train::take_state(first.engine));
+  train::put_state(second.engine, second.model, {},
+                   train::take_state(first.engine, first.model, {}));
   EXPECT_EQ(second.history(0), first.history(0));
   EXPECT_EQ(entries_of(second.history(1)[0]), 0);
   second.train(2);
   EXPECT_EQ(entries_of(second.history(0)[0]), 4 + 2);
   EXPECT_EQ(entries_of(second.history(1)[0]), 0);
   DelayedRig third;
-  train::put_state(third.engine, train::take_state(second.engine));
+  train::put_state(third.engine, third.model, {},
+                   train::take_state(second.engine, second.model, {}));
   third.train(1);
   // The step's micro-batches ran once before it.
   for (const int block : {0, 1}) {
@@ -186,7 +188,7 @@ TEST(DelayedScalesTest, an_engine_that_receives_state_continues_with_the_same_bi
     DelayedRig whole, begin, end;
     whole.train(6);
     begin.train(steps);
-    train::put_state(end.engine, train::take_state(begin.engine));
+    train::put_state(end.engine, end.model, {}, train::take_state(begin.engine, begin.model, {}));
     for (int i = 0; i < steps; ++i) end.source.next_step();
     end.train(6 - steps);
     EXPECT_EQ(end.engine.weights_sha256(), whole.engine.weights_sha256()) << steps;

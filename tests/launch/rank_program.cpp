@@ -15,6 +15,11 @@
 //                                         without a launcher: tests/launch/lives.h
 //   rank_program loop [--steps=N] [FAULT] sums until it is killed; writes rankN.pid when it begins
 //
+//   rank_program epochs --rank=R --world=N --epoch=E --store=ADDRESS [--resume] [KEY=VALUE...]
+//                                         trains tiny_run.toml; after an abort this process waits
+//                                         for the next epoch, which the key formed/<epoch>
+//                                         announces
+//
 // All run over Gloo, or with --nccl over NCCL on GPU (local rank) modulo (GPUs of this host), where
 // sums are NCCL's unless --fixed is also given.
 //
@@ -39,7 +44,9 @@
 #include "cli/shell/environment.h"
 #include "comm/gloo.h"
 #include "comm/nccl.h"
+#include "comm/store/store.h"
 #include "comm/store/store_wire.h"
+#include "config/config.h"
 #include "device/accelerator.h"
 #include "device/cpu/cpu_device.h"
 #include "device/memory.h"
@@ -48,6 +55,7 @@
 #include "tests/launch/lives.h"
 #include "tests/launch/tcp_bytes.h"
 #include "tests/ranks/ranks_rig.h"
+#include "train/run/trainer.h"
 
 namespace trireme::tests {
 namespace {
@@ -132,6 +140,53 @@ int loop(comm::Communicator& world, device::Device& device, const Options& optio
   }
   world.barrier();
   half->close(comm::End::finish);
+  return 0;
+}
+
+// A run whose processes outlive their groups.
+int train_epochs(const Options& options) {
+  comm::RankInfo info{.rank = integer_of(options, "--rank", 0),
+                      .world = integer_of(options, "--world", 1),
+                      .epoch = integer_of(options, "--epoch", 0),
+                      .source = comm::RankSource::trireme,
+                      .store = options.at("--store"),
+                      .token = "epochs",
+                      .is_watched = true,
+                      .deadline_s = 60};
+  info.local_rank = info.rank;
+  info.local_world = info.world;
+  int64_t epoch = info.epoch;
+  info.next_epoch = [&]() -> std::optional<comm::RankInfo> {
+    const auto store = comm::open_store(comm::parse_store_address(info.store),
+                                        {.deadline_s = 60, .token = info.token});
+    (void)store->add(fmt::format("left/{}", epoch), 1);
+    ++epoch;
+    (void)store->get(fmt::format("formed/{}", epoch), 60);
+    comm::RankInfo next = info;
+    next.epoch = epoch;
+    return next;
+  };
+  config::LoadOptions load{.world = info.world};
+  for (const auto& [key, value] : options) {
+    if (key.find('.') != std::string::npos)
+      load.overrides.push_back(fmt::format("{}={}", key, value));
+  }
+  const train::TrainHooks hooks{
+      .log = [](std::string_view text) { base::log_info("{}", text); },
+      .progress =
+          [](int64_t, std::string_view) {  // no step ends before the test can act
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          },
+      .resume = {.from = options.contains("--resume") ? train::Resume::From::newest
+                                                      : train::Resume::From::start}};
+  const train::TrainSummary summary =
+      train::train(config::solved(config::load("tiny_run.toml", load), info.world),
+                   obs::RunMode::fresh, hooks, info);
+  fmt::print("steps {} attempt {} tokens {} from {} epoch {}\n", summary.steps,
+             summary.attempt_steps, summary.total_tokens, summary.resumed_from, epoch);
+  for (const train::RankFigures& rank : summary.ranks) {
+    fmt::print("kept {} of {}\n", rank.rebuild.measured_bytes, rank.rebuild.predicted_bytes);
+  }
   return 0;
 }
 
@@ -238,6 +293,7 @@ int live_often(const Options& options) {
 
 int run(const std::string& mode, const Options& options) {
   if (mode == "lives") return live_often(options);
+  if (mode == "epochs") return train_epochs(options);
   const comm::RankInfo info = comm::detect_rank(cli::process_environment());
   const base::RankActivityScope activity(info.rank);
   for (const std::string& warning : info.warnings) base::log_warning("{}", warning);

@@ -8,6 +8,7 @@
 #include <exception>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,10 @@ struct RankInfo {
   // Set by the caller. Called on every rank of a run that fails after it has begun, while the store
   // still exists.
   std::function<void(ProcessWorld&, const std::exception&)> failed;
+  // Set by the caller of a process that outlives its group. Called after the epoch was aborted;
+  // waits for the next one, and returns the same rank in it, or none if the process is to end. The
+  // run of a later epoch continues that of the first: all ranks of a run set it, or none.
+  std::function<std::optional<RankInfo>()> next_epoch;
   std::vector<std::string> nodes;  // of the job, if the environment lists them (Slurm)
   std::vector<std::string> warnings;
 

@@ -63,7 +63,8 @@ RunCheckpoints::RunCheckpoints(const Parts& parts, const Resume& resume, ckpt::G
       saves_(config_.checkpoint.enable),
       hooks_(std::move(hooks)),
       disk_(ckpt::posix_disk()),
-      guard_(std::move(guard)) {
+      guard_(std::move(guard)),
+      released_figures_(parts.earlier) {
   if (!saves_ && resume_.from == Resume::From::start) return;
   make_checkpointer(parts.engine);
 }

@@ -46,6 +46,7 @@ class RunCheckpoints {
     const spec::ModelSpec& model;
     Rank& rank;
     device::Device& device;
+    SaveFigures earlier{};  // saves of the same attempt before
   };
   RunCheckpoints(const Parts&, const Resume&, ckpt::Guard guard, CheckpointHooks hooks);
 

@@ -159,6 +159,25 @@ std::vector<ckpt::TensorPieces> saved_pieces(const spec::ModelSpec& model, const
   return all;
 }
 
+std::vector<ckpt::TensorPieces> pieces_of(const engine::Engine::StateRange& part,
+                                          const spec::ModelSpec& model, const spec::Plan& plan,
+                                          const spec::Coord& coord) {
+  if (part.tensor.is_own()) {
+    return {
+        {own_tensor_of(part.tensor, model, part.layer), own_pieces(part.tensor, plan.mesh, coord)}};
+  }
+  const std::vector<spec::Param> params = spec::params_of(model, part.layer, plan.recipe);
+  const spec::BucketLayout layout =
+      spec::bucket_layout(params, plan.mesh, spec::BucketKind{part.view, part.is_matrix});
+  std::vector<ckpt::TensorPieces> all;
+  for (ckpt::ParamPieces& found :
+       ckpt::bucket_pieces(params, layout, plan.mesh, coord, part.range)) {
+    all.push_back({tensor_of(part.tensor, params[static_cast<size_t>(found.param)]),
+                   std::move(found.pieces)});
+  }
+  return all;
+}
+
 std::vector<StagedCopy> staged_copies(engine::Engine& engine, const spec::ModelSpec& model,
                                       const spec::Coord& coord, const ckpt::FileLayout& layout) {
   const std::vector<engine::Engine::StateRange> state = engine.state();
@@ -204,13 +223,11 @@ template <typename Layer>
 void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spec::Coord& coord,
                  const ckpt::Generation& generation, const Layer& layer) {
   const std::vector<engine::Engine::StateRange> state = engine.state();
-  const spec::Sizes& mesh = engine.plan().mesh;
   for (size_t first = 0, count = 0; first < state.size(); first += count) {
     const int index = state[first].layer;
     count = 1;
     while (first + count < state.size() && state[first + count].layer == index) ++count;
     const auto ranges = std::span(state).subspan(first, count);
-    const std::vector<spec::Param> params = spec::params_of(model, index, engine.plan().recipe);
     // Padding is not saved: it stays zero.
     std::vector<std::vector<float>> values;
     std::vector<ckpt::ReadRequest> requests;
@@ -223,17 +240,8 @@ void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spe
           !contains(generation, own_tensor_of(part.tensor, model, index).name)) {
         continue;
       }
-      if (part.tensor.is_own()) {
-        requests.push_back({own_tensor_of(part.tensor, model, index),
-                            own_pieces(part.tensor, mesh, coord), bytes});
-        continue;
-      }
-      const spec::BucketLayout layout =
-          spec::bucket_layout(params, mesh, spec::BucketKind{part.view, part.is_matrix});
-      for (const ckpt::ParamPieces& wanted :
-           ckpt::bucket_pieces(params, layout, mesh, coord, part.range)) {
-        const spec::Param& param = params[static_cast<size_t>(wanted.param)];
-        requests.push_back({tensor_of(part.tensor, param), wanted.pieces, bytes});
+      for (ckpt::TensorPieces& wanted : pieces_of(part, model, engine.plan(), coord)) {
+        requests.push_back({std::move(wanted.tensor), std::move(wanted.pieces), bytes});
       }
     }
     generation.read(requests);

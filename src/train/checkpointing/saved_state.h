@@ -31,6 +31,11 @@ std::vector<ckpt::TensorInfo> saved_inputs(const spec::ModelSpec&);
 std::vector<ckpt::TensorPieces> saved_pieces(const spec::ModelSpec&, const spec::Plan&,
                                              const spec::Coord&);
 
+// Returns the boxes of tensors that lie in a range of the engine's state, those of replicas
+// included; padding is in no box. Piece::local counts the elements of the range.
+std::vector<ckpt::TensorPieces> pieces_of(const engine::Engine::StateRange&, const spec::ModelSpec&,
+                                          const spec::Plan&, const spec::Coord&);
+
 // A copy of a part of the engine's state, in fp32, to its place in ckpt::plan_file(saved_pieces()).
 struct StagedCopy {
   optim::FlatFloats from;  // f32, or at most max_split_elements

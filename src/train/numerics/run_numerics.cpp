@@ -59,8 +59,9 @@ RunNumerics::RunNumerics(Incarnation& parts, std::function<void(const std::strin
       watch_(watch_options(parts.bench.config)) {}
 
 void RunNumerics::restore(const base::Json& state) {
-  if (!is_on() || state.is_null()) return;
-  watch_ = watch_of(state, configured_, watch_options(parts_.bench.config));
+  if (!is_on()) return;
+  const NumericsWatch::Options options = watch_options(parts_.bench.config);
+  watch_ = state.is_null() ? NumericsWatch(options) : watch_of(state, configured_, options);
 }
 
 std::vector<int> RunNumerics::blocks() const {

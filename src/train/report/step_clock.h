@@ -44,6 +44,13 @@ class StepClock {
     return per_step;
   }
 
+  // A step was aborted: its time is not counted, nor are the steps since the last lap in the next.
+  void abandon() {
+    is_open_ = false;
+    lap_seconds_ = seconds_;
+    lap_steps_ = steps_;
+  }
+
   // Steps from now on are of another size: the median is that of later laps.
   void forget_laps() { laps_.clear(); }
 

@@ -28,7 +28,7 @@ obs::RunMode checked_mode(const config::Config& c, obs::RunMode asked, const Tra
                           const RankStart& start) {
   if (start.number != 0) return asked;
   const bool resumes =
-      hooks.resume.from != Resume::From::start && obs::holds_run(c.job.dump_folder);
+      resume_in(start, hooks).from != Resume::From::start && obs::holds_run(c.job.dump_folder);
   const obs::RunMode mode = resumes ? obs::RunMode::resume : asked;
   obs::RunDir::check(c.job.dump_folder, mode);
   check_own_folders(c);
@@ -37,6 +37,14 @@ obs::RunMode checked_mode(const config::Config& c, obs::RunMode asked, const Tra
 }
 
 }  // namespace
+
+Resume resume_in(const RankStart& start, const TrainHooks& hooks) {
+  Resume resume = hooks.resume;
+  if (!start.next_epoch || start.epoch == 0) return resume;
+  resume.from = Resume::From::newest;
+  resume.verifies = false;
+  return resume;
+}
 
 Bench::Bench(const config::Config& c, obs::RunMode asked, const TrainHooks& run_hooks,
              const RankStart& start)

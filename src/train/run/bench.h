@@ -44,4 +44,8 @@ struct Bench {
   Platform platform;
 };
 
+// Returns what the run resumes from in an epoch: a later one continues with the newest checkpoint,
+// unless its ranks have a newer state.
+Resume resume_in(const RankStart&, const TrainHooks&);
+
 }  // namespace trireme::train

@@ -48,14 +48,21 @@ std::unique_ptr<FitJob> job_of(const Incarnation& parts, const Leg& leg) {
 }
 std::unique_ptr<FitJob> job_of(const Incarnation& parts) { return job_of(parts, *parts.leg); }
 
-// All ranks begin with the leg and the blocks that the first rank has found: their views of the
-// folder may differ. Collective.
-void use_first_leg(Incarnation& parts) {
-  const int64_t step = parts.rank.gather(step_of(parts.resume_point)).front();
-  const std::vector<int> blocks = list_of(parts.rank.gather(set_of(parts.bf16_blocks)).front());
-  if (parts.continues_after(step, blocks)) return;
+// All ranks begin with the leg and the blocks of the state that they have agreed on, or that the
+// first rank has found: their views of the folder may differ. Collective.
+void use_first_leg(Incarnation& parts, const std::optional<KeptState>& kept) {
+  int64_t step = parts.rank.gather(step_of(parts.resume_point)).front();
+  std::vector<int> blocks = list_of(parts.rank.gather(set_of(parts.bf16_blocks)).front());
+  double row_budget = parts.row_budget;
+  if (kept) {
+    step = kept->point.step;
+    blocks = kept->bf16_blocks;
+    row_budget = kept->point.row_budget;
+  }
+  if (parts.continues_after(step, blocks) && parts.row_budget == row_budget) return;
   parts.leg = &parts.bench.data.leg_at(step + 1);
   parts.bf16_blocks = blocks;
+  parts.row_budget = row_budget;
   parts.job = job_of(parts);
 }
 
@@ -92,10 +99,13 @@ void check_legs_fit(const Incarnation& parts, Platform& platform) {
 
 // Refuses a plan that does not fit before any rank allocates, and measures on a device that is
 // idle.
-RunPeaks check_and_measure(Incarnation& parts) {
+RunPeaks check_and_measure(Incarnation& parts, std::optional<KeptState>& kept) {
   const RankStart& start = parts.start;
   Rank& rank = parts.rank;
-  use_first_leg(parts);
+  if (start.epoch > 0 && start.next_epoch) {
+    agree_on_state(rank, parts.bench.model, parts.plan(), kept);
+  }
+  use_first_leg(parts, kept);
   check_legs_fit(parts, parts.bench.platform);
   rank.barrier();
   RunPeaks peaks;
@@ -124,21 +134,25 @@ bool read_init_weights(const config::Config& c, engine::Engine& engine) {
 
 }  // namespace
 
-Incarnation::Incarnation(Bench& of_process, const RankStart& rank_start)
+Incarnation::Incarnation(Bench& of_process, const RankStart& rank_start,
+                         std::optional<KeptState>& kept)
     : bench(of_process),
       start(rank_start),
-      resume_point(find_resume_point(bench.config, bench.hooks.resume)),
+      resume_point(find_resume_point(bench.config, resume_in(start, bench.hooks))),
       leg(&bench.data.leg_at(step_of(resume_point) + 1)),
       row_budget(bench.config.moe.row_budget),
       bf16_blocks(blocks_of(bench.config, resume_point)),
       job(job_of(*this)),
       rank(connect_rank(start, bench), job->plan.mesh, *bench.platform.device),
-      peaks(check_and_measure(*this)),
+      peaks(check_and_measure(*this, kept)),
       engine(std::make_unique<engine::Engine>(*bench.platform.device, bench.model, job->plan,
                                               bench.platform.backend,
                                               make_engine_options(bench.config), rank.mesh())),
       has_given_weights(read_init_weights(bench.config, *engine)) {
   rebuild_memory.predicted_bytes = copies_of(*this, *job).rebuild_bytes;
+  if (!kept) return;
+  rebuild_memory.measured_bytes = kept->state.bytes();
+  put_state(*engine, bench.model, rank.coord(), kept->state);
 }
 
 bool Incarnation::may_overflow() const {
@@ -150,7 +164,7 @@ bool Incarnation::may_overflow() const {
 bool Incarnation::may_rebuild() const {
   const bool falls_back =
       plan().recipe.fp8 && fallback_from_name(bench.config.precision.fallback) == Fallback::bf16;
-  return bench.data.legs().size() > 1 || may_overflow() || falls_back;
+  return bench.data.legs().size() > 1 || may_overflow() || falls_back || start.next_epoch;
 }
 
 namespace {
@@ -170,11 +184,12 @@ void rebuild_empty(Incarnation& parts, Check check) {
 
 template <typename Check>
 void rebuild(Incarnation& parts, Check check) {
-  const EngineState state = take_state(*parts.engine);
+  const spec::Coord& coord = parts.rank.coord();
+  const EngineState state = take_state(*parts.engine, parts.bench.model, coord);
   parts.rebuild_memory.measured_bytes =
       std::max(parts.rebuild_memory.measured_bytes, state.bytes());
   rebuild_empty(parts, check);
-  put_state(*parts.engine, state);
+  put_state(*parts.engine, parts.bench.model, coord, state);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "train/checkpointing/run_checkpoints.h"
 #include "train/report/run_text.h"
 #include "train/run/bench.h"
+#include "train/run/epoch_state.h"
 #include "train/setup/fit.h"
 #include "train/setup/host_memory_use.h"
 #include "train/setup/rank.h"
@@ -26,9 +27,11 @@ namespace trireme::train {
 // Members are built in this order and destroyed in the reverse one: the engine goes before the
 // communicators, and what refers to the engine before it.
 struct Incarnation {
-  // The bench must outlive it. Throws ConfigError, IoError or OutOfMemory; no file has changed
-  // then. Collective.
-  Incarnation(Bench&, const RankStart&);
+  // The bench must outlive it. In a later epoch of the run, ranks agree on the state that the
+  // engine starts with: `kept` is what this rank has of the epoch before, and becomes what the
+  // engine has received; none: the caller loads a checkpoint. Throws ConfigError, IoError or
+  // OutOfMemory; no file has changed then. Collective.
+  Incarnation(Bench&, const RankStart&, std::optional<KeptState>& kept);
 
   const spec::Plan& plan() const { return job->plan; }
   // Ends the engine and the connection to the other ranks after the last step; destructors abort.
@@ -39,7 +42,8 @@ struct Incarnation {
   }
   // May tokens exceed the experts' row budget, so that steps are repeated with a larger one?
   bool may_overflow() const;
-  // May the engine be replaced during the attempt: by phases, row budgets or fall-back to bf16?
+  // May the engine be replaced during the attempt: by phases, row budgets, fall-back to bf16, or a
+  // later epoch?
   bool may_rebuild() const;
   int64_t step_samples() const { return step_tokens(plan()) / plan().seq_len; }  // of all ranks
   // Replaces the engine by one for the sequence length and batch sizes of a leg, with the same

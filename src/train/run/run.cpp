@@ -41,8 +41,8 @@ int64_t sent_in_steps(const spec::TrafficTable& traffic) { return traffic.total(
 
 TrainSummary Run::go() {
   try {
-    run_attempt();
-    parts_->close();
+    while (!run_epoch()) {
+    }
   } catch (const std::exception& error) {
     bench_.run_log.fails(error.what());
     throw;
@@ -64,7 +64,7 @@ void Run::run_attempt() {
   resume();
   describe_plan();
   begin();
-  if (timeline_.first_step() > config_.training.steps) {
+  if (timeline_.step() >= config_.training.steps) {
     log(fmt::format("nothing to do: the run is at step {}, training.steps is {}", timeline_.step(),
                     config_.training.steps));
   } else {
@@ -75,7 +75,7 @@ void Run::run_attempt() {
 }
 
 void Run::run_steps() {
-  const int64_t first = timeline_.first_step();
+  const int64_t first = epoch_first_step_;
   const StepAgenda agenda(config_, first, bench_.data.validations() > 0);
   StepReporter reporter({.parts = *parts_,
                          .clock = clock_,
@@ -90,8 +90,6 @@ void Run::run_steps() {
                 "the engine was built for {} blocks in bf16, the checkpoint has {}",
                 parts_->bf16_blocks.size(), numerics_.blocks().size());
   (void)signals_of(*parts_->engine, true);  // of steps that were replayed
-  const engine::StepReport begun = parts_->engine->report();
-  timeline_.begin_counts(begun.applied + begun.skipped);
   for (std::optional<int64_t> step = first; step && *step <= config_.training.steps;) {
     enter_leg_of(*step);
     step = run_leg(agenda, reporter, *step);
@@ -167,7 +165,7 @@ std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& repo
     bench_.run_log.waited_for_data(data_seconds + batches.waited_seconds() - data_seconds_);
     data_seconds_ = data_seconds + batches.waited_seconds();
     take_signals();
-    if (step == timeline_.first_step()) check_first_batch(batches.first_content_hash(), step);
+    if (step == epoch_first_step_) check_first_batch(batches.first_content_hash(), step);
     if (step == first) clock_.leave_out();  // it warms up
     const StepActions actions = agenda.actions(step, exchanged_requests(agenda, step));
     if (actions.waits() || actions.saves || actions.is_last || step == last) {
@@ -274,7 +272,7 @@ void Run::check_first_batch(uint64_t own_hash, int64_t step) {
   }
   uint64_t sum = 0;
   for (const auto& [data_rank, hash] : by_data_rank) sum += hash;
-  summary_.first_batch_hash = sum;
+  if (step == timeline_.first_step()) summary_.first_batch_hash = sum;
   log(fmt::format("batch     tokens and labels of step {} have the hash {:016x}", step, sum));
 }
 

@@ -59,6 +59,20 @@ class Run {
   void begin_ranks();           // collective
   void record_fatal_signals();  // collective
   Checkpointer::Begin begin_output();
+  void open_output(const std::string& previous_run);
+
+  // ---- epochs
+  // Runs the attempt in the current group of ranks, which it builds if there is none. Returns false
+  // if the group was aborted, and another epoch follows.
+  bool run_epoch();
+  // After the abort: keeps the engine's state if it is trusted, ends the incarnation, and waits for
+  // the next epoch. Returns false if there is none.
+  bool leave_epoch();
+  std::optional<KeptState> trusted_state();
+  // The engine has the state after `from`; none: of the start. The run continues there: for the
+  // first time in this process, or from where its last epoch was aborted.
+  void begin_attempt(const std::optional<Resumed>& from);
+  void continue_attempt(const std::optional<Resumed>& from);
 
   // ---- steps
   void run_attempt();
@@ -106,15 +120,23 @@ class Run {
 
   const config::Config& config_;
   const TrainHooks& hooks_;
+  RankStart start_;                // of the current epoch
+  std::optional<KeptState> kept_;  // from the epoch before, until the engine has it
   Bench bench_;
-  std::optional<Incarnation> parts_;
+  std::optional<Incarnation> parts_;  // none: the last epoch was aborted, the next is not formed
   RunNumerics numerics_;
   std::optional<DriftPlant> plant_;
   TrainSummary summary_;
   std::optional<RunOutput> output_;                 // on the first rank, from begin() on
   std::optional<obs::SignalEvents> signal_events_;  // on the first rank of a process, likewise
   Timeline timeline_;
-  std::optional<Resumed> resumed_;
+  std::optional<Resumed> resumed_;          // in the current epoch
+  StateSource source_ = StateSource::none;  // likewise
+  std::optional<KeptState::Point> live_;    // likewise: where ranks had the state in memory
+  bool has_state_ = false;                  // the engine has the run's state after timeline_
+  int64_t epoch_first_step_ = 0;            // 0: this process has had no state yet
+  int64_t recorded_step_ = 0;               // when the last epoch was aborted
+  bool has_begun_ = false;                  // the first files are written
   StepClock clock_;
   ControlSignals signals_;
   std::shared_ptr<HardwareWatch> hardware_;  // null: not watched

@@ -32,7 +32,7 @@ void Run::finish() {
   } else if (summary_.was_stopped) {
     log(fmt::format("stopped   step {} is not saved", summary_.steps));
   }
-  if (exports_weights(config_) && !(summary_.attempt_steps == 0 && has_final_weights())) {
+  if (exports_weights(config_) && !(timeline_.step() < epoch_first_step_ && has_final_weights())) {
     export_weights(summary_.was_stopped ? ckpt::generation_name(summary_.steps) : "final");
   }
   summarise();

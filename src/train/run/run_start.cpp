@@ -43,8 +43,9 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
          const RankStart& start)
     : config_(c),
       hooks_(hooks),
+      start_(start),
       bench_(c, mode, hooks, start),
-      parts_(std::in_place, bench_, start),
+      parts_(std::in_place, bench_, start_, kept_),
       numerics_(*parts_, [this](const std::string& text) { log(text); }),
       timeline_(bench_.data.legs()),
       signals_(hooks.stop, hooks.save),
@@ -56,6 +57,12 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
 }
 
 void Run::equip() {
+  live_.reset();
+  if (kept_) {
+    live_ = kept_->point;
+    source_ = kept_->source;
+    kept_.reset();  // before memory for saves is allocated
+  }
   parts_->checkpoints.emplace(RunCheckpoints::Parts{.config = config_,
                                                     .data = bench_.data,
                                                     .timeline = timeline_,
@@ -64,8 +71,10 @@ void Run::equip() {
                                                     .engine = *parts_->engine,
                                                     .model = bench_.model,
                                                     .rank = parts_->rank,
-                                                    .device = *bench_.platform.device},
-                              hooks_.resume, guard_of(bench_.owner.get()), checkpoint_hooks());
+                                                    .device = *bench_.platform.device,
+                                                    .earlier = summary_.checkpoints},
+                              resume_in(start_, hooks_), guard_of(bench_.owner.get()),
+                              checkpoint_hooks());
   parts_->sampler.emplace(RankSampler::Parts{.model = bench_.model,
                                              .platform = bench_.platform,
                                              .start = parts_->start,
@@ -110,7 +119,7 @@ void Run::record(const SavedGeneration& saved) {
 }
 
 void Run::log(const std::string& text) const {
-  if (parts_->rank.is_first() && hooks_.log) hooks_.log(text);
+  if (start_.number == 0 && hooks_.log) hooks_.log(text);
 }
 
 void Run::describe() const {
@@ -135,22 +144,46 @@ void Run::describe() const {
 
 void Run::resume() {
   const obs::PhaseClock::Scope scope(phases(), obs::Phase::restore);
-  resumed_ = parts_->checkpoints->resume(
-      {.prepare = [this](int64_t step, const base::Json& state) { prepare_engine(step, state); },
-       .run_steps = [this](const Resumed& from, int64_t last) { replay(from, last); }});
-  if (!resumed_) {
+  if (live_) {
+    resumed_ = Resumed{.step = live_->step,
+                       .samples = live_->samples,
+                       .tokens = live_->tokens,
+                       .writer = {},
+                       .numerics = {}};
+    log(fmt::format("resume    step {} from {}", live_->step, name_of(source_)));
+  } else {
+    resumed_ = parts_->checkpoints->resume(
+        {.prepare = [this](int64_t step, const base::Json& state) { prepare_engine(step, state); },
+         .run_steps = [this](const Resumed& from, int64_t last) { replay(from, last); }});
+    source_ = resumed_ ? StateSource::generation : StateSource::none;
+  }
+  if (!live_ || epoch_first_step_ == 0) {
+    try {
+      numerics_.restore(resumed_ ? resumed_->numerics : base::Json());
+    } catch (const base::Json::exception& error) {
+      throw RunNumerics::unreadable(resumed_->step, error);
+    }
+  }
+  if (epoch_first_step_ == 0) {
+    begin_attempt(resumed_);
+  } else {
+    continue_attempt(resumed_);
+  }
+  const kernels::StepState state = parts_->engine->step_state();
+  timeline_.begin_counts(state.applied + state.skipped);
+  epoch_first_step_ = timeline_.step() + 1;
+  has_state_ = true;
+}
+
+void Run::begin_attempt(const std::optional<Resumed>& from) {
+  if (!from) {
     log(parts_->has_given_weights
             ? "start     weights of " + config_.training.init_from
             : fmt::format("start     weights initialised from seed {}", config_.debug.seed));
     return;
   }
-  try {
-    numerics_.restore(resumed_->numerics);
-  } catch (const base::Json::exception& error) {
-    throw RunNumerics::unreadable(resumed_->step, error);
-  }
-  timeline_.begin_after(resumed_->step, resumed_->samples, resumed_->tokens);
-  summary_.resumed_from = resumed_->step;
+  timeline_.begin_after(from->step, from->samples, from->tokens);
+  summary_.resumed_from = from->step;
   summary_.skipped_steps = parts_->engine->step_state().skipped;
 }
 
@@ -195,7 +228,7 @@ void Run::replay(const Resumed& from, int64_t last) {
 // Logs what the run is going to do. After resume(), before begin().
 void Run::describe_plan() {
   summary_.checkpoint_bytes = parts_->checkpoints->checkpoint_bytes();
-  if (timeline_.first_step() > config_.training.steps) return;
+  if (timeline_.step() >= config_.training.steps) return;
   const Leg& leg = *parts_->leg;
   const int64_t before = timeline_.step(), steps = config_.training.steps;
   int64_t held_out = 0, validated = 0;
@@ -206,7 +239,7 @@ void Run::describe_plan() {
   }
   const bool is_uniform = bench_.data.legs().size() == 1;
   RunWork work{
-      .first_step = timeline_.first_step(),
+      .first_step = before + 1,
       .step_samples = parts_->step_samples(),
       .samples = is_uniform ? -1 : timeline_.samples_at(steps) - timeline_.samples_at(before),
       .tokens = is_uniform ? -1 : timeline_.tokens_at(steps) - timeline_.tokens_at(before),
@@ -226,7 +259,7 @@ void Run::describe_plan() {
     work.checkpoints_before = std::ssize(ckpt::committed_steps(*ckpt::posix_disk(), folder));
   });
   for (const std::string& line : describe_work(config_, work)) log(line);
-  for (const std::string& line : bench_.data.describe_mixture(timeline_.first_step())) log(line);
+  for (const std::string& line : bench_.data.describe_mixture(before + 1)) log(line);
 }
 
 // Refuses traced steps that no single engine runs.
@@ -245,10 +278,10 @@ void Run::check_trace() const {
 void Run::begin() {
   Checkpointer::Begin begin;
   parts_->rank.on_first([&] { begin = begin_output(); });
-  begin.step = resumed_ ? resumed_->step : -1;
+  begin.step = resumed_ ? timeline_.step() : -1;
   if (parts_->start.begins) parts_->start.begins();
   parts_->checkpoints->begin(begin);
-  if (bench_.owner) bench_.owner->begun();
+  if (bench_.owner && !std::exchange(has_begun_, true)) bench_.owner->begun();
   begin_ranks();
   record_fatal_signals();
 }
@@ -263,7 +296,7 @@ void Run::record_fatal_signals() {
           .gather(owner == nullptr ? Labels{0, 0} : Labels{owner->attempt(), owner->epoch()})
           .front();
   const bool is_first_of_process = parts_->start.process_ranks == 1 || parts_->rank.is_first();
-  if (!is_first_of_process) return;
+  if (!is_first_of_process || signal_events_) return;
   signal_events_.emplace(
       config_.job.dump_folder,
       obs::Event{.attempt = labels.attempt, .epoch = labels.epoch, .node = node_name()});
@@ -278,17 +311,24 @@ void Run::begin_ranks() {
   if (output_) output_->begin_ranks(rank_table_shape(parts_->plan().mesh, places));
 }
 
-// Opens the run's folder. On the first rank.
+// On the first rank.
 Checkpointer::Begin Run::begin_output() {
-  obs::RunOwner& owner = *bench_.owner;
+  const obs::RunOwner& owner = *bench_.owner;
   Checkpointer::Begin begin;
   if (owner.previous()) begin.previous_run = owner.previous()->run;
+  if (!output_) open_output(begin.previous_run);
+  begin.writer = {.run = owner.run(), .epoch = owner.epoch()};
+  return begin;
+}
+
+// Opens the run's folder.
+void Run::open_output(const std::string& previous_run) {
+  obs::RunOwner& owner = *bench_.owner;
   // A checkpoint names its run; a folder that is resumed before it has one belongs to its last run.
   const bool continues = bench_.mode == obs::RunMode::resume;
   owner.begin(resumed_ && !resumed_->writer.run.empty() ? resumed_->writer.run
-              : continues                               ? begin.previous_run
+              : continues                               ? previous_run
                                                         : "");
-  begin.writer = {.run = owner.run(), .epoch = owner.epoch()};
   bench_.listeners.emplace(config_, hooks_.environment,
                            base::Json{{"kind", "run"},
                                       {"run", owner.run()},
@@ -317,7 +357,6 @@ Checkpointer::Begin Run::begin_output() {
   summary_.run_folder = output_->folder();
   log(fmt::format("run       {} in {} ({}, attempt {})", config_.job.name, config_.job.dump_folder,
                   owner.run(), owner.attempt()));
-  return begin;
 }
 
 }  // namespace trireme::train

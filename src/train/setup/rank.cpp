@@ -8,7 +8,7 @@ namespace trireme::train {
 
 Rank::Rank(std::unique_ptr<comm::Communicator> world, const spec::Sizes& sizes,
            device::Device& device)
-    : world_(std::move(world)) {
+    : device_(device), world_(std::move(world)) {
   if (!world_) return;
   mesh_.emplace(*world_, sizes);
   coord_ = mesh_->coord();
@@ -56,6 +56,23 @@ std::vector<std::string> Rank::gather_texts(const std::string& mine) {
     }
   }
   return texts;
+}
+
+void Rank::broadcast(std::span<std::byte> bytes, int source) {
+  if (is_alone() || bytes.empty()) return;
+  constexpr size_t max_piece = size_t{4} << 20;
+  const device::Buffer room(device_, device::Mem::comm,
+                            static_cast<int64_t>(std::min(bytes.size(), max_piece)),
+                            "bytes of another rank");
+  for (size_t begin = 0; begin < bytes.size(); begin += max_piece) {
+    const auto part = bytes.subspan(begin, std::min(max_piece, bytes.size() - begin));
+    const device::Tensor piece =
+        device::view_of(room.data(), {{std::ssize(part)}, base::DType::u8});
+    if (number() == source) stream_->upload(piece, part);
+    world_->broadcast(*stream_, piece, source);
+    if (number() != source) stream_->download(part, piece);
+    stream_->synchronize();
+  }
 }
 
 void Rank::gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all) {

@@ -56,6 +56,9 @@ class Rank {
   // Returns every rank's text, by rank, on the first rank, and nothing on others. For texts of any
   // length, outside of steps. Collective.
   std::vector<std::string> gather_texts(const std::string& mine);
+  // Replaces `bytes` on every rank by those of rank `source`, in pieces of at most a few MiB, which
+  // take device memory meanwhile. Outside of steps, and of the engine's life. Collective.
+  void broadcast(std::span<std::byte> bytes, int source);
   void barrier() {
     if (world_) world_->barrier();
   }
@@ -71,6 +74,7 @@ class Rank {
   static constexpr int64_t slot_bytes = 512;
   void gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all);
 
+  device::Device& device_;
   std::unique_ptr<comm::Communicator> world_;
   std::optional<comm::Mesh> mesh_;
   spec::Coord coord_;

@@ -197,37 +197,59 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
     info.flight_folder = (fs::path(c.job.dump_folder) / "flight").string();
   }
   info.run_folder = c.job.dump_folder;
-  const double deadline_s = world_options(backend, c, info).deadline_s;
-  comm::ProcessWorld world(info, {.deadline_s = deadline_s});
-  // The folder may belong to another run until this one has begun.
-  world.keep_flight(false);
-  RankStart start{.number = info.rank,
-                  .ranks = info.world,
-                  .system = system_of_process(c.system, on_gpu, world),
-                  .device_sharers = info.local_world,
-                  .local_rank = info.local_rank,
-                  .host_ranks = info.local_world,
-                  .begins = [&world] { world.keep_flight(true); }};
+  const comm::Communicator::Options options = world_options(backend, c, info);
+  std::optional<comm::ProcessWorld> world;  // of the current epoch
+  RankStart start;
+  const auto enter_epoch = [&] {
+    world.emplace(info, comm::ProcessWorld::Options{.deadline_s = options.deadline_s});
+    // The folder may belong to another run until this one has begun.
+    world->keep_flight(false);
+    start.epoch = info.epoch;
+    start.system = system_of_process(c.system, on_gpu, *world);
+    start.description = {"ranks     this is " + world->info().text(),
+                         fmt::format("          processes that communicate over {}",
+                                     backend == RankBackend::gloo ? "Gloo" : "NCCL")};
+  };
+  enter_epoch();
+  start.number = info.rank;
+  start.ranks = info.world;
+  start.device_sharers = info.local_world;
+  start.local_rank = info.local_rank;
+  start.host_ranks = info.local_world;
+  start.begins = [&world] { world->keep_flight(true); };
   if (on_gpu) {
     const auto gpus = std::max<int>(1, static_cast<int>(device::gpu_status().gpus.size()));
     start.device_sharers = (info.local_world + gpus - 1) / gpus;
   }
   start.connect = [&](device::Device& device, const std::string& identity) {
-    const comm::Communicator::Options options = world_options(backend, c, info);
-    compare_identities(world, identity, options.deadline_s);
-    return connect(backend, world, device, options);
+    compare_identities(*world, identity, options.deadline_s);
+    return connect(backend, *world, device, options);
   };
-  start.description = {"ranks     this is " + world.info().text(),
-                       fmt::format("          processes that communicate over {}",
-                                   backend == RankBackend::gloo ? "Gloo" : "NCCL")};
+  if (info.next_epoch) {
+    start.next_epoch = [&](RankStart& next) {
+      const std::optional<comm::Verdict> verdict = world ? world->verdict() : std::nullopt;
+      if (verdict && verdict->kind == comm::VerdictKind::fenced) return false;
+      const std::optional<comm::RankInfo> found = info.next_epoch();
+      if (!found) return false;
+      TRIREME_CHECK(found->rank == info.rank && found->epoch > info.epoch,
+                    "rank {} of epoch {} follows rank {} of epoch {}", found->rank, found->epoch,
+                    info.rank, info.epoch);
+      world.reset();
+      info.epoch = found->epoch;
+      info.store = found->store;
+      enter_epoch();
+      next = start;
+      return true;
+    };
+  }
   const auto failed = [&](const std::exception& error) {
-    if (info.failed) info.failed(world, error);
+    if (info.failed && world) info.failed(*world, error);
   };
   try {
     body(start);
   } catch (const base::CommAborted& error) {
     // All ranks are notified already. A fenced run is fenced on every rank.
-    const std::optional<comm::Verdict> verdict = world.verdict();
+    const std::optional<comm::Verdict> verdict = world ? world->verdict() : std::nullopt;
     if (verdict && verdict->kind == comm::VerdictKind::fenced) {
       const base::Fenced fenced(verdict->cause);
       failed(fenced);
@@ -236,7 +258,7 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
     failed(error);
     throw;
   } catch (const std::exception& error) {
-    world.abort(verdict_about(world, error));
+    if (world) world->abort(verdict_about(*world, error));
     failed(error);
     throw;
   }

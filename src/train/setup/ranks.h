@@ -34,6 +34,11 @@ struct RankStart {
   // (run_identity.h) with the first rank's, and throws ConfigError that names the differences.
   std::function<std::unique_ptr<comm::Communicator>(device::Device&, const std::string& identity)>
       connect;
+  int64_t epoch = 0;  // of the run; a later one continues it
+  // Call after the epoch was aborted, when nothing uses `connect`'s result any more: waits for the
+  // next epoch, replaces `next` by the start of this rank in it, and returns true; false if there
+  // is none. Empty: the run ends with its first epoch.
+  std::function<bool(RankStart& next)> next_epoch;
   std::function<void()> begins;          // call when the run begins to write to its folder
   std::vector<std::string> description;  // human-readable log lines
 };

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run: from one epoch to the next, in the same process.
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "train/run/run.h"
+
+namespace trireme::train {
+
+bool Run::run_epoch() {
+  try {
+    if (!parts_) {
+      parts_.emplace(bench_, start_, kept_);
+      equip();
+    }
+    run_attempt();
+    parts_->close();
+    return true;
+  } catch (const base::CommAborted&) {
+    if (!leave_epoch()) throw;
+    return false;
+  }
+}
+
+bool Run::leave_epoch() {
+  if (!start_.next_epoch) return false;
+  if (parts_) {
+    predicted_sent_bytes_ += predicted_sent_bytes();
+    summary_.checkpoints = parts_->checkpoints->figures();
+    if (std::exchange(has_state_, false)) kept_ = trusted_state();
+    recorded_step_ = timeline_.step() - timeline_.untaken_signals();
+    parts_.reset();
+    bench_.platform.device->ledger().unfreeze();
+    timeline_.engine_replaced();
+    clock_.abandon();
+  }
+  const obs::PhaseClock::Scope scope(phases(), obs::Phase::restore);
+  RankStart next;
+  if (!start_.next_epoch(next)) return false;
+  start_ = std::move(next);
+  return true;
+}
+
+std::optional<KeptState> Run::trusted_state() {
+  // Memory for saves goes before the copy is made.
+  parts_->trace.reset();
+  parts_->checkpoints.reset();
+  try {
+    const std::optional<int64_t> counted = parts_->engine->sealed_step();
+    parts_->rank.close(comm::End::abort);  // until then a GPU throws the verdict
+    if (!counted) return {};
+    record_steps(true);
+    const int64_t step = timeline_.step_of_count(*counted);
+    return KeptState{.point = {.step = step,
+                               .samples = timeline_.samples_at(step),
+                               .tokens = timeline_.tokens_at(step),
+                               .row_budget = parts_->row_budget},
+                     .bf16_blocks = parts_->bf16_blocks,
+                     .state = take_state(*parts_->engine, bench_.model, parts_->rank.coord())};
+  } catch (const base::Error& error) {
+    base::log_warning("rank {}: its training state is lost with the epoch: {}", start_.number,
+                      error.what());
+    return {};
+  }
+}
+
+void Run::continue_attempt(const std::optional<Resumed>& from) {
+  const int64_t step = from ? from->step : 0;
+  const int64_t last = timeline_.step();
+  if (step + 1 < timeline_.first_step()) {
+    timeline_.begin_after(step, from ? from->samples : 0, from ? from->tokens : 0);
+  } else {
+    while (timeline_.step() < step) timeline_.advance();  // which other ranks have finished
+    timeline_.go_back(step + 1);
+  }
+  signals_.go_back(step + 1);
+  sampled_step_ = std::min(sampled_step_, step);
+  for (std::vector<obs::CurvePoint>* curve : {&summary_.loss_curve, &summary_.validation_curve}) {
+    std::erase_if(
+        *curve, [&](const obs::CurvePoint& point) { return point.x > static_cast<double>(step); });
+  }
+  bench_.run_log.repeats_until(recorded_step_);
+  const std::string text =
+      fmt::format("epoch {} continues after step {} from {}; {} steps are repeated", start_.epoch,
+                  step, name_of(source_), std::max<int64_t>(0, last - step));
+  log("epoch     " + text);
+  bench_.run_log.add(
+      {.kind = obs::EventKind::replan,
+       .step = step,
+       .severity = obs::Severity::warning,
+       .text = text,
+       .data = {{"epoch", start_.epoch}, {"repeated_steps", std::max<int64_t>(0, last - step)}}});
+}
+
+}  // namespace trireme::train
