@@ -23,7 +23,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-constexpr int ranks = 4, steps = 40;
+constexpr int regroup_ranks = 4, regroup_steps = 40;
 constexpr int64_t step_tokens = 4 * 16;
 
 class Regroup : public testing::Test {
@@ -34,9 +34,9 @@ class Regroup : public testing::Test {
   }
 
   Words settings(const std::string& folder) const {
-    Words words = {fmt::format("--training.steps={}", steps), "--training.local_batch_size=1",
-                   "--training.global_batch_size=4", "--job.dump_folder=" + folder,
-                   "--system.device=cpu"};
+    Words words = {fmt::format("--training.steps={}", regroup_steps),
+                   "--training.local_batch_size=1", "--training.global_batch_size=4",
+                   "--job.dump_folder=" + folder, "--system.device=cpu"};
     words.insert(words.end(), layout_.begin(), layout_.end());
     return words;
   }
@@ -52,7 +52,7 @@ class Regroup : public testing::Test {
     Words words = {TRIREME_RANK_PROGRAM,
                    "epochs",
                    fmt::format("--rank={}", rank),
-                   fmt::format("--world={}", ranks),
+                   fmt::format("--world={}", regroup_ranks),
                    fmt::format("--epoch={}", epoch),
                    fmt::format("--store=127.0.0.1:{}", server_.port())};
     for (const std::string& word : settings("run")) words.push_back(word);
@@ -73,7 +73,7 @@ class Regroup : public testing::Test {
   // Returns what every process has printed; the processes of the first epoch are the same.
   std::vector<Outcome> run_with_a_kill(int step, int killed) {
     std::vector<std::unique_ptr<Running>> processes;
-    for (int rank = 0; rank < ranks; ++rank) processes.push_back(start(rank, 0));
+    for (int rank = 0; rank < regroup_ranks; ++rank) processes.push_back(start(rank, 0));
     EXPECT_TRUE(processes[0]->wait_for([&] { return has_step(step); })) << processes[0]->err();
     processes[static_cast<size_t>(killed)]->signal(SIGKILL);
     const auto first_epoch = store();
@@ -82,7 +82,7 @@ class Regroup : public testing::Test {
         *first_epoch, {.kind = comm::VerdictKind::died, .ranks = {killed}, .text = "killed"});
     const auto all = store();
     EXPECT_TRUE(wait_until(
-        [&] { return all->try_get("left/0").value_or("") == std::to_string(ranks - 1); }));
+        [&] { return all->try_get("left/0").value_or("") == std::to_string(regroup_ranks - 1); }));
     processes[static_cast<size_t>(killed)].reset();  // a zombie still holds the run's folder
     processes[static_cast<size_t>(killed)] = start(killed, 1);
     all->set("formed/1", "1");
@@ -104,19 +104,20 @@ class Regroup : public testing::Test {
     return losses;
   }
   void expect_each_step_once(const Outcome& first) const {
-    EXPECT_NE(first.out.find(fmt::format("steps {} attempt {} tokens {} from 0 epoch 1", steps,
-                                         steps, steps * step_tokens)),
-              std::string::npos)
+    EXPECT_NE(
+        first.out.find(fmt::format("steps {} attempt {} tokens {} from 0 epoch 1", regroup_steps,
+                                   regroup_steps, regroup_steps * step_tokens)),
+        std::string::npos)
         << first.out;
     const auto found = losses();
-    EXPECT_EQ(found.size(), static_cast<size_t>(steps));
+    EXPECT_EQ(found.size(), static_cast<size_t>(regroup_steps));
     for (const auto& [step, values] : found) EXPECT_EQ(values.size(), 1U) << "step " << step;
     const base::Json ledger = base::Json::parse(scratch_.read("run/ledger.json"));
     int64_t tokens = 0;
     for (const char* kind : {"trained", "masked", "padding"}) {
       tokens += ledger.at("tokens").at(kind).get<int64_t>();
     }
-    EXPECT_EQ(tokens, steps * step_tokens) << ledger.dump();
+    EXPECT_EQ(tokens, regroup_steps * step_tokens) << ledger.dump();
   }
 
   Scratch scratch_;
