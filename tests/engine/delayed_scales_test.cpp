@@ -8,7 +8,7 @@
 
 #include "spec/state/float8_state.h"
 #include "tests/engine/rig.h"
-#include "train/run/engine_state.h"
+#include "train/run/state/engine_state.h"
 
 namespace trireme::tests {
 namespace {

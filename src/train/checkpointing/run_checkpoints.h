@@ -17,7 +17,7 @@
 #include "train/checkpointing/checkpointer.h"
 #include "train/checkpointing/resume_changes.h"
 #include "train/checkpointing/resume_point.h"
-#include "train/run/timeline.h"
+#include "train/run/state/timeline.h"
 #include "train/setup/host_memory_use.h"
 
 namespace trireme::train {

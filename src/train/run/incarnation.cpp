@@ -12,7 +12,7 @@
 #include "obs/clock.h"
 #include "train/checkpointing/saver.h"
 #include "train/numerics/run_numerics.h"
-#include "train/run/engine_state.h"
+#include "train/run/state/engine_state.h"
 #include "train/setup/run_identity.h"
 
 namespace trireme::train {

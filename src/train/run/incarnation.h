@@ -14,7 +14,7 @@
 #include "train/checkpointing/run_checkpoints.h"
 #include "train/report/run_text.h"
 #include "train/run/bench.h"
-#include "train/run/epoch_state.h"
+#include "train/run/state/epoch_state.h"
 #include "train/setup/fit.h"
 #include "train/setup/host_memory_use.h"
 #include "train/setup/rank.h"

@@ -14,7 +14,7 @@
 #include "train/report/step_metrics.h"
 #include "train/report/train_summary.h"
 #include "train/run/incarnation.h"
-#include "train/run/timeline.h"
+#include "train/run/state/timeline.h"
 
 namespace trireme::train {
 

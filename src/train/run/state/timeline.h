@@ -18,7 +18,7 @@ class Timeline {
   // Begins an attempt after `step`, until which the run has consumed `samples` and trained on
   // `tokens`. Steps that the engine has run already do not belong to it.
   void begin_after(int64_t step, int64_t samples, int64_t tokens);
-  // Tells how many steps the engine's state counts as applied or skipped at the current step.
+  // The engine's state counts so many steps as applied or skipped at the current step.
   void begin_counts(int64_t counted) { uncounted_steps_ = step_ - counted; }
 
   // ---- changes

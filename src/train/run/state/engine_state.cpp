@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/run/engine_state.h"
+#include "train/run/state/engine_state.h"
 
 #include <algorithm>
 #include <map>

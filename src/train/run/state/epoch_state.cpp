@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/run/epoch_state.h"
+#include "train/run/state/epoch_state.h"
 
 #include <algorithm>
 #include <functional>

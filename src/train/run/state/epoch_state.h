@@ -11,7 +11,7 @@
 
 #include "ckpt/generation/save.h"
 #include "spec/plan.h"
-#include "train/run/engine_state.h"
+#include "train/run/state/engine_state.h"
 #include "train/setup/rank.h"
 
 namespace trireme::train {

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "tests/ranks/ranks_rig.h"
-#include "train/run/epoch_state.h"
+#include "train/run/state/epoch_state.h"
 
 namespace trireme::tests {
 namespace {

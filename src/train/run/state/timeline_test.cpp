@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/run/timeline.h"
+#include "train/run/state/timeline.h"
 
 #include <gtest/gtest.h>
 
