@@ -140,7 +140,7 @@ TEST(Hang, a_long_save_compile_or_wait_for_data_is_never_a_hang) {
     double now = 1;
     for (MovingRank& rank : ranks) {
       now = 1;
-      (void)train(rank, now, step_seconds, 60);
+      (void)train(rank, now, step_seconds, static_cast<int>(60 + 8 / step_seconds));
     }
     ranks[busy].phase = phase;
     const double end = now + 30;
