@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "agent/exit_codes.h"
 #include "agent/nodes.h"
@@ -350,13 +351,11 @@ class Supervisor {
     while (state_.mode != Mode::deciding && state_.mode != Mode::over) give(Event::all_ended);
   }
 
-  NodeOutcome own_outcome() const {
-    return {.exit_code = result_.node_exit_code(),
-            .may_restart = options_.epoch < options_.max_restarts && state_.stopped_at == 0};
-  }
-
   void publish() {
-    guarded([this] { agreement().publish(own_outcome()); });
+    guarded([this] {
+      agreement().publish({result_.node_exit_code(),
+                           options_.epoch < options_.max_restarts && state_.stopped_at == 0});
+    });
   }
 
   void propose() {
