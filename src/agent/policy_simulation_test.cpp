@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Histories of a job with several launchers on a virtual clock, one per seed: ranks die and fall
-// silent, launchers are paused or killed, stops are requested, messages are late, wall clocks jump.
+// silent, launchers are paused or killed, stops are requested, messages are late, clocks jump.
 // Each launcher acts by the Policy, and the store decides as the real one does. Planted bugs show
 // that the checks find what they are made for.
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ enum class Bug : uint8_t {
   verdict_overwritten,  // the store keeps the newest verdict
   lower_epoch,          // messages of earlier epochs count
   progress_not_reset,   // a newer checkpoint does not reset the count of starts
-  wall_clock,           // ages of heartbeats are differences of wall clocks
+  settable_clock,       // ages of heartbeats are differences of a clock that jumps
   late_restart,         // a decision that arrives late starts the job again
   bad_option            // a bad call counts as a failure
 };
@@ -278,7 +278,7 @@ class History {
     }
     beat = std::max(beat, one.rank.began);
     double age = now_ - beat;
-    if (bug_ == Bug::wall_clock) {
+    if (bug_ == Bug::settable_clock) {
       for (const double jump : jumps_) age += beat < jump && jump <= now_ ? 3600 : 0;
     }
     return age;
@@ -504,7 +504,7 @@ class History {
   std::priority_queue<Item> queue_;
   int64_t order_ = 0, saved_ = -1, fruitless_ = 0, barren_ = 0;
   double now_ = 0, pause_began_ = never;
-  std::vector<double> jumps_;  // of the wall clock
+  std::vector<double> jumps_;  // of the clock that can be set
   bool is_cut_ = false;
   std::string problem_;
 };
@@ -530,7 +530,7 @@ TEST(PolicySimulation, planted_bugs_are_found) {
       {Bug::verdict_overwritten, "verdict overwritten"},
       {Bug::lower_epoch, "lower epoch accepted"},
       {Bug::progress_not_reset, "progress not reset"},
-      {Bug::wall_clock, "wall clock for silence"},
+      {Bug::settable_clock, "settable clock for silence"},
       {Bug::late_restart, "late message restarts"},
       {Bug::bad_option, "bad option restarted"}};
   for (const auto& [bug, name] : all) {
