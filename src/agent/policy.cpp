@@ -152,29 +152,12 @@ std::string policy_table() {
 }
 
 double Policy::limit_of(Mode mode) const {
-  switch (mode) {
-    case collecting:
-      return limits_.collecting;
-    case own_failure:
-      return limits_.own_failure;
-    case concluded:
-      return limits_.concluded;
-    case asked:
-      return limits_.asked;
-    case stopping:
-      return limits_.stopping;
-    case broken_stop:
-      return limits_.broken_stop;
-    case killing:
-      return limits_.killing;
-    case deciding:
-      return limits_.deciding;
-    case running:
-    case over:
-    case unchanged:
-      break;
-  }
-  return 0;
+  const PolicyLimits& l = limits_;
+  const std::array<double, mode_count> by_mode = {
+      // in the order of Mode
+      0,          l.collecting,  l.own_failure, l.concluded, l.asked,
+      l.stopping, l.broken_stop, l.killing,     l.deciding,  0};
+  return by_mode.at(static_cast<size_t>(mode));
 }
 
 PolicyStep Policy::next(const PolicyState& before, const PolicyEvent& given, double now) const {
