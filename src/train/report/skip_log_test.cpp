@@ -60,7 +60,7 @@ TEST(SkipLog, steps_that_earlier_attempts_skipped_are_not_reported_again) {
 TEST(SkipLog, a_hundred_skipped_steps_in_a_row_end_the_run) {
   const SkipLog log(5);
   EXPECT_NO_THROW(log.check(99, report(99, 99, 1)));
-  EXPECT_THROW(log.check(100, report(100, 100, 1)), base::Error);
+  EXPECT_THROW(log.check(100, report(100, 100, 1)), base::Diverged);
 }
 
 TEST(SkipLog, fifty_steps_in_a_row_that_are_not_finite_end_a_run_with_a_loss_scale) {
