@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/batches/batches.h"
 
+#include <optional>
 #include <algorithm>
 
 #include "base/check.h"
@@ -79,10 +80,9 @@ TrainBatches::TrainBatches(const data::SampleProvider& sampler, const spec::Plan
 
 void TrainBatches::fill(int index, const engine::HostMicrobatch& out) {
   const double called = obs::steady_seconds();
-  const data::Batch& batch = [this]() -> const data::Batch& {
-    const base::ActivityPhaseScope waits(base::data_phase);
-    return prefetcher_.next();
-  }();
+  std::optional<base::ActivityPhaseScope> waits(base::data_phase);
+  const data::Batch& batch = prefetcher_.next();
+  waits.reset();
   waited_seconds_ += obs::steady_seconds() - called;
   copy_batch(batch, out);
   uint64_t& hash = hashes_.at(static_cast<size_t>(index));
