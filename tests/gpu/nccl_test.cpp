@@ -196,13 +196,13 @@ TEST_F(NcclTest, a_rank_that_does_not_enter_is_named) {
 // claims to have is that of a quiet run.
 TEST_F(NcclTest, fifty_aborts_at_random_kernels_seal_no_wrong_state) {
   const std::string lines = lives_of(2, "--nccl --lives=50 --aborted-of-ten=10 --seed=45", 150);
-  fmt::print("{}{:.0f} % of aborted lives sealed\n", lines, 100 * expect_lives(lines, 2, 50));
+  fmt::print("{}{:.0f} % of aborted lives sealed\n", lines, 100 * expect_lives(lines, 2, 50, true));
 }
 
 // At most one of the processes may be ended by its budget (ProcessWorld::count_ended_by_budget).
 TEST_F(NcclTest, fifty_lives_half_of_them_aborted_leave_nothing_behind) {
   const std::string lines = lives_of(2, "--nccl --lives=50 --aborted-of-ten=5 --seed=46", 150);
-  expect_lives(lines, 2, 50);
+  expect_lives(lines, 2, 50, true);
   fmt::print("{}", lines);
 }
 

@@ -151,6 +151,7 @@ int train_epochs(const Options& options) {
                       .source = comm::RankSource::trireme,
                       .store = options.at("--store"),
                       .token = "epochs",
+                      .has_secret_token = true,
                       .is_watched = true,
                       .deadline_s = 60};
   info.local_rank = info.rank;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/batches/batches.h"
 
-#include <optional>
 #include <algorithm>
+#include <optional>
 
 #include "base/check.h"
 #include "base/error.h"
