@@ -294,12 +294,37 @@ TEST_F(LaunchTrain, a_killed_run_resumes_from_its_checkpoint) {
       EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
       outcome = run(joined({"launch", "--resume", "auto", "-n", "1"}, words));
     } else {
-      EXPECT_NE(outcome.err.find("restart 1 of 1"), std::string::npos) << outcome.err;
+      // At once: the run has saved a step.
+      EXPECT_NE(outcome.err.find("restart 1 of 1: from"), std::string::npos) << outcome.err;
     }
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     EXPECT_NE(outcome.err.find("resume    step "), std::string::npos) << outcome.err;
     EXPECT_TRUE(scratch_.read(final_weights) == quiet);
   }
+}
+
+TEST_F(LaunchTrain, three_starts_that_save_nothing_end_the_job) {
+  const Words words = joined(eight_samples, {"--training.steps=100000", "--checkpoint.interval=0"});
+  Running running(scratch_.path(), trireme_command(joined(
+                                       {"launch", "-n", "2", "--restarts", "9", "--json"}, words)));
+  pid_t killed = 0;
+  for (int start = 0; start < 3; ++start) {
+    pid_t process = 0;
+    ASSERT_TRUE(running.wait_for([&] {
+      process = train_process_of(scratch_, 1);
+      return process > 0 && process != killed;
+    })) << running.err();
+    ASSERT_EQ(::kill(process, SIGKILL), 0);
+    killed = process;
+  }
+  const Outcome outcome = running.wait();
+  EXPECT_EQ(outcome.exit_code, 93) << outcome.err;
+  EXPECT_NE(outcome.err.find("restart 1 of 9 in 1 s"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("restart 2 of 9 in 2 s"), std::string::npos) << outcome.err;
+  const base::Json result = base::Json::parse(outcome.out);
+  EXPECT_EQ(result.at("reason"),
+            "3 starts in a row saved no step newer than the start: the job is "
+            "not started again");
 }
 
 // A rank as torchrun, or a user, would start it.
@@ -502,7 +527,7 @@ TEST_F(LaunchNodes, a_killed_rank_of_one_node_restarts_both) {
   for (Running* node : {zero.get(), one.get()}) {
     const Outcome outcome = node->wait();
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-    EXPECT_NE(outcome.err.find("restart 1 of 2"), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("restart 1 of 2: from"), std::string::npos) << outcome.err;
   }
 }
 

@@ -217,7 +217,9 @@ void add_command(const Args& args, LaunchConfig& launched, agent::JobOptions& op
     folder = config.job.dump_folder;
     options.run_folder = folder.string();
     options.starts_over = args.flag("--overwrite") || args.text("--resume") != "auto";
-    options.saved_step = [folder] { return newest_step(folder); };
+    options.saved_step = [checkpoints = folder / config.checkpoint.folder] {
+      return newest_step(checkpoints);
+    };
     launched.loaded = config;
   }
   options.command.insert(options.command.end(), words.begin(), words.end());
