@@ -199,7 +199,7 @@ TEST_F(NcclTest, fifty_aborts_at_random_kernels_seal_no_wrong_state) {
   fmt::print("{}{:.0f} % of aborted lives sealed\n", lines, 100 * expect_lives(lines, 2, 50, true));
 }
 
-// At most one of the processes may be ended by its budget (ProcessWorld::count_ended_by_budget).
+// No process may be ended by its budget (ProcessWorld::count_ended_by_budget): all end with 0.
 TEST_F(NcclTest, fifty_lives_half_of_them_aborted_leave_nothing_behind) {
   const std::string lines = lives_of(2, "--nccl --lives=50 --aborted-of-ten=5 --seed=46", 150);
   expect_lives(lines, 2, 50, true);
