@@ -8,7 +8,9 @@
 #include <condition_variable>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -38,6 +40,30 @@ int64_t entries_in(const char* folder) {
 struct Usage {
   int64_t descriptors = 0, threads = 0, host = 0, device = 0;
 };
+
+// What every open descriptor of the process refers to.
+std::map<std::string, std::string> open_files() {
+  std::map<std::string, std::string> all;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code is_gone;
+    const auto target = std::filesystem::read_symlink(entry.path(), is_gone);
+    if (!is_gone) all[entry.path().filename()] = target.string();
+  }
+  return all;
+}
+
+// The line of the kernel's tables of sockets that names the socket "socket:[inode]".
+std::string socket_line(const std::string& target) {
+  if (!target.starts_with("socket:[")) return {};
+  const std::string inode = " " + target.substr(8, target.size() - 9) + " ";
+  for (const char* table : {"tcp", "tcp6", "unix", "netlink"}) {
+    std::ifstream file(fmt::format("/proc/self/net/{}", table));
+    for (std::string line; std::getline(file, line);) {
+      if ((line + " ").find(inode) != std::string::npos) return fmt::format("{} {}", table, line);
+    }
+  }
+  return "in no table";
+}
 
 Usage usage_of(const device::Device& device) {
   const struct mallinfo2 memory = ::mallinfo2();
@@ -134,11 +160,15 @@ class Lives {
   void run() {
     for (const Layout& layout : layouts_) quiet_.push_back(quiet_life(layout));
     Usage before;
+    std::map<std::string, std::string> files_before;
     const auto warm_up = 2 * std::ssize(layouts_);
     for (int64_t life = 0; life < options_.lives; ++life) {
       one_life(life);
       meet();
-      if (life + 1 == std::min(warm_up, options_.lives)) before = usage_of(device_);
+      if (life + 1 == std::min(warm_up, options_.lives)) {
+        before = usage_of(device_);
+        files_before = open_files();
+      }
       meet();
     }
     Usage now = usage_of(device_);
@@ -154,6 +184,12 @@ class Lives {
     fmt::print("rank {} grew by {} descriptors {} threads {} bytes {} device bytes\n",
                options_.rank, now.descriptors - before.descriptors, now.threads - before.threads,
                now.host - before.host, now.device - before.device);
+    for (const auto& [number, target] : open_files()) {
+      const auto found = files_before.find(number);
+      if (found != files_before.end() && found->second == target) continue;
+      fmt::print("rank {} has opened {}: {} {}\n", options_.rank, number, target,
+                 socket_line(target));
+    }
   }
 
  private:
