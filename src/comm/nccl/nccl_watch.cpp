@@ -18,10 +18,8 @@ namespace {
 
 constexpr auto busy_pause = std::chrono::milliseconds(5);
 constexpr auto idle_pause = std::chrono::milliseconds(100);
-// All groups together may take this long to abort. The time in which a step is captured does not
-// count: it cannot be interrupted, and groups end only after the graph of their calls.
+// All groups together may take this long to abort.
 constexpr double abort_seconds = 2;
-constexpr auto abort_pause = std::chrono::milliseconds(20);
 
 // The GPU writes the number, one tick after the other.
 int64_t ticks_of(const NcclWatch::Flight& flight) {
@@ -30,8 +28,7 @@ int64_t ticks_of(const NcclWatch::Flight& flight) {
 
 // Aborts all at the same time: one after the other, the first would wait for kernels that only the
 // abort of another group ends (NVIDIA/nccl issue 1013). Returns how many have not ended in time.
-size_t abort_together(const std::vector<std::shared_ptr<NcclHandle>>& handles,
-                      const device::CudaDevice& device) {
+size_t abort_together(const std::vector<std::shared_ptr<NcclHandle>>& handles) {
   struct Progress {
     std::mutex mutex;
     std::condition_variable changed;
@@ -54,11 +51,8 @@ size_t abort_together(const std::vector<std::shared_ptr<NcclHandle>>& handles,
     }
   }
   std::unique_lock lock(progress->mutex);
-  auto begin = Clock::now();
-  while (!progress->changed.wait_for(lock, abort_pause, [&] { return progress->left == 0; })) {
-    if (device.is_capturing()) begin = Clock::now();
-    if (seconds_since(begin) >= abort_seconds) break;
-  }
+  progress->changed.wait_for(lock, std::chrono::duration<double>(abort_seconds),
+                             [&] { return progress->left == 0; });
   return progress->left;
 }
 
@@ -223,7 +217,7 @@ void NcclWatch::abort_all() noexcept {
     is_aborted_ = true;
     handles = handles_;
   }
-  if (const size_t left = abort_together(handles, device_); left > 0) {
+  if (const size_t left = abort_together(handles); left > 0) {
     base::log(
         base::LogLevel::error,
         fmt::format("rank {}: NCCL has not ended {} of {} groups after {} s; the process ends "

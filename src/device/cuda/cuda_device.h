@@ -5,7 +5,6 @@
 
 #include <cuda_runtime.h>
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -43,9 +42,6 @@ class CudaDevice final : public Device {
   void set_check(std::function<void()> check);
   void run_check();
 
-  // Is a thread capturing a step or preparing its graph? Neither can be interrupted.
-  bool is_capturing() const { return captures_in_progress_ > 0; }
-
   void use_on_this_thread() override;
   std::unique_ptr<Stream> make_stream(std::string name) override;
   int64_t available_bytes() override;
@@ -61,8 +57,6 @@ class CudaDevice final : public Device {
   std::unique_ptr<KernelState> kernel_state_;
   std::mutex check_mutex_;  // guards check_
   std::function<void()> check_;
-  friend class CudaStream;  // counts its captures
-  std::atomic<int> captures_in_progress_ = 0;
 };
 
 class CudaStream final : public Stream {

@@ -47,18 +47,6 @@ class CudaGraph final : public Graph {
   std::vector<CudaStream*> others;
 };
 
-// Counts while it lives.
-class Counted {
- public:
-  explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
-  ~Counted() { --count_; }
-  Counted(const Counted&) = delete;
-  Counted& operator=(const Counted&) = delete;
-
- private:
-  std::atomic<int>& count_;
-};
-
 CudaEvent& cuda_event(const Event& event, const std::string& stream) {
   auto* state = dynamic_cast<CudaEvent*>(event.state());
   TRIREME_CHECK(state != nullptr, "stream '{}' was given an event of another device", stream);
@@ -146,7 +134,6 @@ std::unique_ptr<Graph> CudaStream::do_capture(std::span<Stream* const> others,
                                               const std::function<void()>& queue_work) {
   static std::atomic<uint64_t> last_number = 0;
   const uint64_t number = ++last_number;
-  const Counted in_progress(cuda_device_.captures_in_progress_);
   std::vector<CudaStream*> side;
   for (Stream* stream : others) side.push_back(&cuda_stream(*stream));
   std::vector<CudaStream*> all = side;
