@@ -8,7 +8,7 @@
 #include <chrono>
 #include <exception>
 #include <fstream>
-#include <set>
+#include <map>
 #include <system_error>
 
 #include "analysis/read/run_state.h"
@@ -37,16 +37,24 @@ std::string hash_of(std::string_view text) {
   return hash.hex();
 }
 
-// Returns the run in the folder, or those directly in it.
-std::vector<fs::path> runs_in(const fs::path& folder) {
+// Returns the run in the folder, or those directly in it, but those that are known.
+std::vector<fs::path> runs_in(const fs::path& folder, const std::set<fs::path>& known = {}) {
+  if (known.contains(folder)) return {};
   if (obs::holds_run(folder)) return {folder};
   std::error_code failed;
   std::vector<fs::path> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed)) {
+    if (known.contains(entry.path())) continue;
     if (entry.is_directory(failed) && obs::holds_run(entry.path())) found.push_back(entry.path());
   }
   std::sort(found.begin(), found.end());
   return found;
+}
+
+int64_t metrics_bytes_of(const fs::path& run) {
+  std::error_code failed;
+  const uintmax_t bytes = fs::file_size(run / obs::RunDir::metrics_name, failed);
+  return failed ? 0 : static_cast<int64_t>(bytes);
 }
 
 bool is_asset_name(std::string_view name) {
@@ -62,12 +70,17 @@ Board::Board(BoardOptions options) : options_(std::move(options)) {
     throw base::IoError(fmt::format("{} runs; a board shows {} at most: name fewer folders",
                                     options_.runs.size(), options_.max_runs));
   }
-  for (const fs::path& run : options_.runs) add_run(run);
+  std::map<std::string, int> names;
+  for (const fs::path& run : options_.runs) ++names[name_of_folder(run)];
+  for (const fs::path& run : options_.runs) add_run(run, names[name_of_folder(run)] == 1);
 }
 
-void Board::add_run(const fs::path& folder) {
-  auto view = std::make_unique<RunView>(folder, folder.string());
-  if (!options_.cache_folder.empty()) view->load_cache(cache_of(*view));
+void Board::add_run(const fs::path& folder, bool is_name_unique) {
+  known_.insert(folder);
+  const std::string name = name_of_folder(folder);
+  names_.insert(name);
+  const std::string key = is_name_unique ? name : folder.lexically_normal().string();
+  auto view = std::make_unique<RunView>(folder, folder.string(), key, cache_of(folder));
   const std::lock_guard lock(runs_mutex_);
   runs_.push_back(std::move(view));
 }
@@ -85,17 +98,15 @@ size_t Board::unshown_runs() const {
 }
 
 void Board::find_runs() {
-  std::set<fs::path> known;
-  for (const RunView* run : runs()) known.insert(run->folder());
   size_t added = 0, unshown = 0;
-  for (const fs::path& folder : runs_now(options_.folders)) {
-    if (!known.insert(folder).second) continue;
+  for (const fs::path& folder : runs_now(options_.folders, known_)) {
+    if (known_.contains(folder)) continue;  // two folders of the command line have it
     if (options_.only_running && !analysis::is_running(folder, now())) continue;
     if (runs().size() >= options_.max_runs) {
       ++unshown;
       continue;
     }
-    add_run(folder);
+    add_run(folder, !names_.contains(name_of_folder(folder)));
     ++added;
   }
   {
@@ -111,28 +122,86 @@ void Board::find_runs() {
   if (added > 0) announce();
 }
 
-fs::path Board::cache_of(const RunView& run) const {
+fs::path Board::cache_of(const fs::path& folder) const {
+  if (options_.cache_folder.empty()) return {};
   std::error_code failed;
-  const fs::path whole = fs::weakly_canonical(fs::absolute(run.folder()), failed);
+  const fs::path whole = fs::weakly_canonical(fs::absolute(folder), failed);
   return options_.cache_folder / (hash_of(whole.string()).substr(0, 32) + ".board.cache");
 }
 
-void Board::poll_files(const Progress& progress) {
+void Board::poll_files() {
   bool has_changed = false;
+  for (RunView* run : runs()) has_changed = run->poll() || has_changed;
+  unload_unused();
+  if (has_changed) announce();
+}
+
+void Board::unload_unused() {
+  constexpr size_t min_kept = 8;  // as many as a page compares
+  std::vector<std::pair<double, RunView*>> loaded;
+  int64_t bytes = 0;
+  for (RunView* run : runs()) {
+    if (!run->is_loaded()) continue;
+    loaded.emplace_back(run->last_use(), run);
+    bytes += RunView::Glance(*run).head().bytes();
+  }
+  std::sort(loaded.begin(), loaded.end());
+  for (size_t i = 0; i + min_kept < loaded.size() && bytes > options_.max_loaded_bytes; ++i) {
+    bytes -= RunView::Glance(*loaded[i].second).head().bytes();
+    loaded[i].second->unload();
+  }
+}
+
+void Board::load_all(const Progress& progress) {
   for (RunView* run : runs()) {
     MetricStore::Progress step;
     if (progress) {
       step = [&](int64_t bytes, int64_t of) { progress(run->shown_folder(), bytes, of); };
     }
-    has_changed = run->poll(step) || has_changed;
+    run->load(step);
+  }
+}
+
+void Board::analyse(double seconds) {
+  const double begin = obs::steady_seconds();
+  std::vector<std::pair<int, RunView*>> order;
+  for (RunView* run : runs()) {
+    const RunView::Glance glance(*run);
+    const bool is_running = glance.facts().state == analysis::RunState::running;
+    order.emplace_back(run->is_loaded() ? 0 : is_running ? 1 : 2, run);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  bool has_changed = false;
+  for (const auto& [group, run] : order) {
+    has_changed = run->analyse(now()) || has_changed;
+    if (obs::steady_seconds() - begin > seconds) break;
   }
   if (has_changed) announce();
 }
 
-void Board::analyse() {
-  bool has_changed = false;
-  for (RunView* run : runs()) has_changed = run->analyse(now()) || has_changed;
-  if (has_changed) announce();
+void Board::analyse_first(int64_t bytes) {
+  constexpr int64_t min_bytes_of_run = 1 << 20;  // a small run takes some time, too
+  for (RunView* run : runs()) {
+    bytes -= std::max(min_bytes_of_run, metrics_bytes_of(run->folder()));
+    if (bytes < 0) return;
+    run->analyse(now());
+  }
+}
+
+void Board::save_caches(bool is_end) {
+  if (options_.cache_folder.empty()) return;
+  for (RunView* run : runs()) {
+    if (!run->lacks_cache(is_end) || RunView::Glance(*run).head().bytes() < min_cached_bytes) {
+      continue;
+    }
+    try {
+      fs::create_directories(options_.cache_folder);
+      run->save_cache();
+    } catch (const std::exception& error) {
+      base::log_warning("{}; the next start reads all metrics again", error.what());
+    }
+  }
 }
 
 void Board::announce() {
@@ -141,19 +210,6 @@ void Board::announce() {
     ++changes_;
   }
   changed_.notify_all();
-}
-
-void Board::save_caches() {
-  if (options_.cache_folder.empty()) return;
-  for (RunView* run : runs()) {
-    if (RunView::Reading(*run).metrics().bytes() < min_cached_bytes) continue;
-    try {
-      fs::create_directories(options_.cache_folder);
-      run->save_cache(cache_of(*run));
-    } catch (const std::exception& error) {
-      base::log_warning("{}; the next start reads all metrics again", error.what());
-    }
-  }
 }
 
 void Board::stop() {
@@ -175,7 +231,8 @@ Response Board::answer(const Request& request) const {
   if (path == "/" || path.starts_with("/app/")) return asset(request);
   if (path == "/healthz") return {.type = "text/plain; charset=utf-8", .body = "ok\n"};
   if (path == "/metrics") return metrics_response(*this, request);
-  if (path == "/api/runs") return json_response(runs_json(*this, options_.plan != nullptr));
+  if (path == "/api/runs") return runs_response(*this, options_.plan != nullptr, request);
+  if (path == "/api/configs") return json_response(configs_json(*this));
   if (path == "/api/stream") return updates();
   if (path.starts_with("/api/plan") && options_.plan) {
     if (std::optional<Response> answer = options_.plan(request)) return std::move(*answer);
@@ -242,13 +299,14 @@ Response Board::asset(const Request& request) const {
   return error_response(404, "there is no such page");
 }
 
-// Server-sent events: one update after every change, at most two a second, and a comment when
-// nothing has changed for 15 s, so that a client notices a lost connection.
+// Server-sent events: the runs that have changed since the last update, at most two a second, and a
+// comment when nothing has changed for 15 s, so that a client notices a lost connection.
 Response Board::updates() const {
   return {.type = "text/event-stream", .stream = [this](const Sink& sink) {
             using std::chrono::milliseconds;
             int64_t seen = -1;
             int idle_seconds = 0;
+            std::vector<std::string> sent;  // by run
             while (true) {
               bool is_new = false;
               {
@@ -260,7 +318,7 @@ Response Board::updates() const {
               }
               idle_seconds = is_new ? 0 : idle_seconds + 1;
               // An empty part asks whether the page is still there.
-              const std::string text = is_new                   ? update_event(*this)
+              const std::string text = is_new                   ? update_event(*this, sent)
                                        : idle_seconds % 15 == 0 ? ": idle\n\n"
                                                                 : "";
               if (!sink(text)) return;
@@ -292,10 +350,11 @@ std::vector<fs::path> runs_of(const std::vector<std::string>& folders) {
   return runs;
 }
 
-std::vector<fs::path> runs_now(const std::vector<std::string>& folders) {
+std::vector<fs::path> runs_now(const std::vector<std::string>& folders,
+                               const std::set<fs::path>& known) {
   std::vector<fs::path> runs;
   for (const std::string& name : folders) {
-    const std::vector<fs::path> found = runs_in(name);
+    const std::vector<fs::path> found = runs_in(name, known);
     runs.insert(runs.end(), found.begin(), found.end());
   }
   return runs;

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/text/json.h"
+#include "board/api/handlers.h"
 #include "board/gzip_body.h"
 #include "board/run_folder_test.h"
 #include "obs/run_owner.h"
@@ -208,6 +209,22 @@ TEST_F(BoardTest, updates_are_streamed_and_end_with_the_board) {
   EXPECT_TRUE(text.ends_with("\n\n"));
 }
 
+TEST_F(BoardTest, an_update_has_the_runs_that_have_changed) {
+  for (const char* name : {"a", "b"}) write_run(folder / "runs" / name, {.steps = 10});
+  Board board({.runs = runs_of({folder / "runs"})});
+  board.poll();
+  std::vector<std::string> sent;
+  const std::string all = update_event(board, sent);
+  EXPECT_NE(all.find("{\"id\":0,"), std::string::npos) << all;
+  EXPECT_NE(all.find("{\"id\":1,"), std::string::npos) << all;
+  EXPECT_NE(update_event(board, sent).find("{\"runs\":[]}"), std::string::npos);
+  write_text(folder / "runs/b/metrics.jsonl", train_line(11, 1011, "\"grad_norm\":99"), true);
+  board.poll();
+  const std::string one = update_event(board, sent);
+  EXPECT_EQ(one.find("{\"id\":0,"), std::string::npos) << one;
+  EXPECT_NE(one.find("{\"id\":1,"), std::string::npos) << one;
+}
+
 TEST_F(BoardTest, runs_that_begin_later_are_found) {
   write_run(folder / "runs/b", {.name = "b"});
   Board board({.runs = runs_of({folder / "runs"}), .folders = {folder / "runs"}});
@@ -230,6 +247,86 @@ TEST_F(BoardTest, runs_that_begin_later_are_found) {
   board.find_runs();
   board.poll();
   EXPECT_EQ(json(board, "/api/runs")["runs"].size(), 2U);
+}
+
+TEST_F(BoardTest, lists_do_not_read_the_points_of_runs) {
+  for (const char* name : {"a", "b", "c"}) write_run(folder / "runs" / name, {.name = name});
+  Board board({.runs = runs_of({folder / "runs"}), .max_loaded_bytes = 1});
+  board.poll();
+  const auto loaded = [&] {
+    return std::ranges::count_if(board.runs(), [](RunView* one) { return one->is_loaded(); });
+  };
+  const base::Json runs = json(board, "/api/runs")["runs"];
+  EXPECT_EQ(runs[1]["loss"], 6.0);
+  EXPECT_EQ(runs[1]["tokens"], 200 * 1024);
+  EXPECT_EQ(runs[1]["curve"][0].back(), 200);
+  EXPECT_EQ(runs[1]["curve"][1].back(), 6.0);
+  EXPECT_TRUE(runs[1]["is_analysed"]);
+  get(board, "/metrics");
+  get(board, "/api/configs");
+  EXPECT_EQ(loaded(), 0);
+  EXPECT_EQ(json(board, "/api/run/1/series?tag=grad_norm")["series"]["grad_norm"]["x"].size(),
+            200U);
+  EXPECT_EQ(loaded(), 1);
+  board.poll();
+  EXPECT_EQ(loaded(), 1) << "the runs that were asked for last are kept";
+}
+
+TEST_F(BoardTest, points_of_runs_that_are_not_looked_at_are_forgotten) {
+  for (int i = 0; i < 10; ++i) write_run(folder.path() / fmt::format("runs/{}", i), {.steps = 10});
+  Board board({.runs = runs_of({folder / "runs"}), .max_loaded_bytes = 1});
+  board.poll();
+  for (int i = 9; i >= 0; --i) get(board, fmt::format("/api/run/{}", i));
+  board.poll();
+  for (size_t i = 0; i < 10; ++i) EXPECT_EQ(board.runs()[i]->is_loaded(), i < 8) << i;
+  EXPECT_EQ(json(board, "/api/run/9")["step"], 10);
+}
+
+TEST_F(BoardTest, keys_of_runs_do_not_depend_on_other_runs) {
+  for (const char* name : {"x/a", "x/b", "y/b", "y/c"}) write_run(folder / name);
+  const auto keys = [&](const std::vector<std::string>& folders) {
+    Board board({.runs = runs_of(folders)});
+    std::vector<std::string> found;
+    for (const RunView* one : board.runs()) found.push_back(one->key());
+    return found;
+  };
+  const std::string x = folder / "x", y = folder / "y";
+  EXPECT_EQ(keys({x, y}), (std::vector<std::string>{"a", x + "/b", y + "/b", "c"}));
+  EXPECT_EQ(keys({y, x}), (std::vector<std::string>{y + "/b", "c", "a", x + "/b"}));
+  Board board({.runs = runs_of({x}), .folders = {x, y}});
+  board.find_runs();
+  ASSERT_EQ(board.runs().size(), 4U);
+  EXPECT_EQ(board.runs()[2]->key(), y + "/b");
+}
+
+TEST_F(BoardTest, some_runs_of_the_list_can_be_asked_for) {
+  for (const char* name : {"a", "b", "c"}) write_run(folder / "runs" / name, {.name = name});
+  Board board({.runs = runs_of({folder / "runs"})});
+  board.poll();
+  const base::Json some = json(board, "/api/runs?ids=2,0");
+  ASSERT_EQ(some["runs"].size(), 2U);
+  EXPECT_EQ(some["runs"][0]["name"], "c");
+  EXPECT_EQ(some["runs"][1]["name"], "a");
+  EXPECT_EQ(some["count"], 3);
+  EXPECT_EQ(json(board, "/api/runs?ids=")["runs"].size(), 0U);
+  for (const char* ids : {"3", "x", "0,,1", "-1", "0 1"}) {
+    EXPECT_EQ(get(board, std::string("/api/runs?ids=") + percent_encoded(ids)).status, 400) << ids;
+  }
+  EXPECT_EQ(get(board, "/api/runs?ids=0,1,2,0").status, 400);
+}
+
+TEST_F(BoardTest, configurations_are_listed_by_the_keys_that_differ) {
+  const auto write = [&](const char* name, const char* config) {
+    write_run(folder / "runs" / name, {.steps = 3});
+    write_text(folder / "runs" / name / "run.json", config);
+  };
+  write("a",
+        R"({"optimizer":{"lr":0.001,"name":"AdamW"},"token":"abc","program":{"version":"1"}})");
+  write("b", R"({"optimizer":{"lr":0.002,"name":"AdamW"},"moe":{"experts":8},"token":"abd"})");
+  Board board({.runs = runs_of({folder / "runs"})});
+  board.poll_files();
+  EXPECT_EQ(json(board, "/api/configs")["keys"].dump(),
+            R"({"moe.experts":[null,"8"],"optimizer.lr":["0.001","0.002"]})");
 }
 
 TEST_F(BoardTest, with_only_running_runs_others_are_not_added) {

@@ -12,24 +12,6 @@
 namespace trireme::board {
 namespace {
 
-base::Json or_null(std::optional<double> value) {
-  return value ? number_json(*value) : base::Json(nullptr);
-}
-
-// Returns the sum of an object's numbers; null if it is none.
-base::Json sum_of_values(const base::Json& object) {
-  if (!object.is_object()) return nullptr;
-  double sum = 0;
-  for (const auto& [key, value] : object.items()) {
-    if (value.is_number()) sum += value.get<double>();
-  }
-  return sum;
-}
-
-int64_t shown_step(const RunView::Reading& run) {
-  return std::max<int64_t>(0, run.metrics().last_step());
-}
-
 // Returns the seconds until the last step at the speed of the last tenth of the run, and at its
 // slowest and fastest part.
 base::Json eta_json(const RunView::Reading& run) {
@@ -38,7 +20,7 @@ base::Json eta_json(const RunView::Reading& run) {
   if (facts.state != analysis::RunState::running || !loss) return nullptr;
   const std::vector<uint32_t>& rows = run.metrics().track(*loss).rows;
   const std::vector<MetricRow>& all = run.metrics().rows();
-  const int64_t left = facts.total_steps - shown_step(run);
+  const int64_t left = facts.total_steps - run.glance().last_step();
   if (rows.size() < 3 || left < 0) return nullptr;
   const size_t window = std::clamp<size_t>(rows.size() / 10, 2, 2000);
   const size_t parts = std::min<size_t>(10, window);
@@ -59,27 +41,6 @@ base::Json eta_json(const RunView::Reading& run) {
           {"high", steps * seconds.back()}};
 }
 
-// Returns what /api/runs and /api/run/ID have in common.
-base::Json head_json(const RunView& view, const RunView::Reading& run, size_t id) {
-  const RunFacts& facts = run.facts();
-  return {{"id", id},
-          {"name", facts.name},
-          {"group", facts.group},
-          {"folder", view.shown_folder()},
-          {"state", analysis::name_of(facts.state)},
-          {"lamp", facts.diagnosis.lamp.empty() ? "off" : facts.diagnosis.lamp},
-          {"sentence", facts.failure.empty() ? facts.diagnosis.sentence
-                                             : "the folder cannot be analysed: " + facts.failure},
-          {"step", shown_step(run)},
-          {"steps", facts.total_steps},
-          {"tokens", or_null(run.last_value("tokens"))}};
-}
-
-base::Json program_parameters(const RunFacts& facts) {
-  const base::Json& prediction = facts.prediction;
-  return prediction.is_object() ? prediction.value("parameters", base::Json()) : base::Json();
-}
-
 std::vector<std::string> shown_tags(const MetricStore& metrics) {
   std::vector<std::string> tags;
   for (size_t tag = 0; tag < metrics.tags().size(); ++tag) {
@@ -92,43 +53,18 @@ std::vector<std::string> shown_tags(const MetricStore& metrics) {
 
 }  // namespace
 
-base::Json number_json(double value) {
-  if (std::isfinite(value)) return value;
-  if (std::isnan(value)) return "NaN";
-  return value > 0 ? "Infinity" : "-Infinity";
-}
-
-base::Json runs_json(const Board& board, bool has_planner) {
-  base::Json list = base::Json::array();
-  const std::vector<RunView*> runs = board.runs();
-  for (size_t id = 0; id < runs.size(); ++id) {
-    const RunView& view = *runs[id];
-    const RunView::Reading run(view);
-    base::Json entry = head_json(view, run, id);
-    const double last_time = std::max(run.metrics().last_time(), run.facts().last_time);
-    entry["loss"] = or_null(run.last_value(RunView::loss_tag));
-    entry["age_seconds"] =
-        last_time > 0 ? base::Json(board.now() - last_time) : base::Json(nullptr);
-    entry["begin_time"] = run.facts().begin_time;
-    entry["parameters"] = program_parameters(run.facts());
-    list.push_back(std::move(entry));
-  }
-  return {{"runs", std::move(list)}, {"plan", has_planner}};
-}
-
 base::Json run_json(const RunView& view, size_t id, double now) {
   const RunView::Reading run(view);
   const RunFacts& facts = run.facts();
-  base::Json out = head_json(view, run, id);
+  base::Json out = head_json(view, run.glance(), id);
   const base::Json ledger = analysis::to_json(facts.ledger);
   const CheckpointEntry* target = facts.checkpoints.rollback_target();
   out["attempt"] = run.metrics().last_attempt();
-  out["begin_time"] = facts.begin_time;
-  out["last_time"] = std::max(run.metrics().last_time(), facts.last_time);
-  out["loss"] = or_null(run.last_value(RunView::loss_tag));
+  out["begin_time"] = facts.begin_time > 0 ? facts.begin_time : run.metrics().first_time();
+  out["last_time"] = run.glance().last_time();
+  out["loss"] = optional_json(run.glance().last_value(RunView::loss_tag));
   out["eta_seconds"] = eta_json(run);
-  out["dollars"] =
-      ledger.contains("dollars") ? sum_of_values(ledger["dollars"]) : base::Json(nullptr);
+  out["dollars"] = dollars_json(facts);
   out["restorable"] = target == nullptr
                           ? base::Json(nullptr)
                           : base::Json{{"step", target->step}, {"age_seconds", now - target->time}};
@@ -148,7 +84,6 @@ base::Json run_json(const RunView& view, size_t id, double now) {
   }
   out["problems"] = problems;
   out["repeated_points"] = run.metrics().repeated_steps();
-  out["revision"] = run.revision();
   return out;
 }
 
@@ -202,22 +137,6 @@ base::Json traced_json(const RunView& view, const std::string& name) {
   return {{"missing", fmt::format("{}.json {}: it is written with traced steps; train with "
                                   "--trace-steps 3:5",
                                   name, file.reason())}};
-}
-
-std::string update_event(const Board& board) {
-  base::Json list = base::Json::array();
-  int64_t sum = 0;
-  const std::vector<RunView*> runs = board.runs();
-  for (size_t id = 0; id < runs.size(); ++id) {
-    const RunView::Reading run(*runs[id]);
-    sum += run.revision();
-    list.push_back({{"id", id},
-                    {"revision", run.revision()},
-                    {"step", shown_step(run)},
-                    {"state", analysis::name_of(run.facts().state)}});
-  }
-  return fmt::format("id: {}\nevent: update\ndata: {}\n\n", sum,
-                     text_of({{"runs", std::move(list)}}));
 }
 
 }  // namespace trireme::board

@@ -148,29 +148,26 @@ void add_ranks(Families& out, const RunFacts& facts, const Labels& run) {
   }
 }
 
-double last_record(const RunView::Reading& reading) {
-  return std::max(reading.metrics().last_time(), reading.facts().last_time);
-}
+double last_record(const RunView::Glance& reading) { return reading.last_time(); }
 
 // What every run has, however many there are: whether it goes on, and how far it is.
 constexpr size_t series_of_every_run = 4;
-void add_progress(Families& out, const RunView::Reading& reading, const Labels& run) {
+void add_progress(Families& out, const RunView::Glance& reading, const Labels& run) {
   const RunFacts& facts = reading.facts();
   out.add("trireme_up", run, facts.state == RunState::running ? 1.0 : 0.0);
   out.add("trireme_planned_steps", run, static_cast<double>(facts.total_steps));
-  out.add("trireme_step", run,
-          static_cast<double>(std::max<int64_t>(0, reading.metrics().last_step())));
+  out.add("trireme_step", run, static_cast<double>(reading.last_step()));
   const double time = last_record(reading);
   if (time > 0) out.add("trireme_last_record_timestamp_seconds", run, time);
 }
 
 // What else holds also when the run has ended.
-void add_totals(Families& out, const RunView::Reading& reading, const Labels& run) {
+void add_totals(Families& out, const RunView::Glance& reading, const Labels& run) {
   const RunFacts& facts = reading.facts();
   out.add("trireme_tokens", run, reading.last_value("tokens"));
   out.add("trireme_skipped_steps", run, reading.last_value("skipped_steps"));
   if (facts.epoch > 0) out.add("trireme_epoch", run, static_cast<double>(facts.epoch));
-  out.add("trireme_attempt", run, static_cast<double>(reading.metrics().last_attempt()));
+  out.add("trireme_attempt", run, static_cast<double>(reading.last_attempt()));
   if (const CheckpointEntry* newest = facts.checkpoints.rollback_target()) {
     out.add("trireme_last_commit_timestamp_seconds", run, newest->time);
     out.add("trireme_last_commit_step", run, static_cast<double>(newest->step));
@@ -197,7 +194,7 @@ void add_totals(Families& out, const RunView::Reading& reading, const Labels& ru
 }
 
 // What is true only while the run is going on.
-void add_current(Families& out, const RunView::Reading& reading, const Labels& run, double now) {
+void add_current(Families& out, const RunView::Glance& reading, const Labels& run, double now) {
   const RunFacts& facts = reading.facts();
   out.add("trireme_loss", run, reading.last_value(RunView::loss_tag));
   out.add("trireme_validation_loss", run, reading.last_value("validation_metrics/loss"));
@@ -237,7 +234,7 @@ std::vector<LabelledRun> labelled_runs(const std::vector<RunView*>& views) {
   std::vector<LabelledRun> runs;
   std::map<std::string, int> names;
   for (const RunView* view : views) {
-    const RunView::Reading reading(*view);
+    const RunView::Glance reading(*view);
     const RunFacts& facts = reading.facts();
     // The second run of a name is labelled with its folder.
     const bool is_repeated = names[facts.name]++ > 0;
@@ -264,7 +261,7 @@ std::vector<MetricFamily> metric_families(const Board& board, size_t limit) {
   out.add("trireme_runs", {}, static_cast<double>(runs.size() + left_out));
   size_t counted = 0;  // runs that have the series of every run
   for (; counted < runs.size() && out.room() > series_of_every_run; ++counted) {
-    add_progress(out, RunView::Reading(*runs[counted].view), runs[counted].labels);
+    add_progress(out, RunView::Glance(*runs[counted].view), runs[counted].labels);
   }
   left_out += runs.size() - counted;
   for (const LabelledRun& run : std::span(runs).first(counted)) {
@@ -272,7 +269,7 @@ std::vector<MetricFamily> metric_families(const Board& board, size_t limit) {
       if (run.is_running) ++left_out;
       continue;
     }
-    const RunView::Reading reading(*run.view);
+    const RunView::Glance reading(*run.view);
     const RunFacts& facts = reading.facts();
     Labels info = with(run.labels, "group", base::printable(facts.group));
     info.emplace_back("state", std::string(analysis::name_of(facts.state)));

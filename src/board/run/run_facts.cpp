@@ -5,9 +5,11 @@
 
 #include <exception>
 
+#include "analysis/read/run_state.h"
 #include "base/error.h"
 #include "board/run/json_file.h"
 #include "board/run/secrets.h"
+#include "obs/clock.h"
 #include "obs/files/table_file.h"
 #include "obs/run_owner.h"
 
@@ -86,6 +88,30 @@ void analyse(const fs::path& folder, double now, RunFacts& facts) {
 
 std::string name_of_folder(const fs::path& folder) {
   return fs::absolute(folder).lexically_normal().filename().string();
+}
+
+RunFacts first_facts_of(const fs::path& folder) {
+  RunFacts facts;
+  facts.name = name_of_folder(folder);
+  facts.config = masked_file(folder / "run.json");
+  const auto text_at = [&](const char* key) -> std::string {
+    const base::Json& config = facts.config;
+    if (!config.is_object() || !config.contains("job") || !config["job"].is_object()) return "";
+    const base::Json value = config["job"].value(key, base::Json());
+    return value.is_string() ? value.get<std::string>() : "";
+  };
+  if (const std::string name = text_at("name"); !name.empty()) facts.name = name;
+  facts.group = text_at("group");
+  if (facts.config.is_object() && facts.config.contains("training") &&
+      facts.config["training"].is_object()) {
+    const base::Json steps = facts.config["training"].value("steps", base::Json());
+    if (steps.is_number()) facts.total_steps = steps.get<int64_t>();
+  }
+  if (is_plain_or_absent(folder / "owner.json") &&
+      analysis::is_running(folder, obs::wall_seconds())) {
+    facts.state = analysis::RunState::running;
+  }
+  return facts;
 }
 
 RunFacts read_facts(const fs::path& folder, double now) {

@@ -45,6 +45,9 @@ struct RunFacts {
 // Returns the name of a run whose files do not name it.
 std::string name_of_folder(const std::filesystem::path& folder);
 
+// Reads run.json and owner.json alone, in microseconds: enough for a list until read_facts() has
+// ended. Never throws.
+RunFacts first_facts_of(const std::filesystem::path& folder);
 // Reads all files; never throws. `now`: seconds since 1970.
 RunFacts read_facts(const std::filesystem::path& folder, double now);
 

@@ -25,36 +25,98 @@ int64_t size_or_zero(const fs::path& path) {
 
 }  // namespace
 
-RunView::RunView(fs::path folder, std::string shown_folder)
+RunView::RunView(fs::path folder, std::string shown_folder, std::string key, fs::path cache)
     : folder_(std::move(folder)),
       shown_folder_(std::move(shown_folder)),
-      metrics_(folder_ / "metrics.jsonl"),
+      key_(key.empty() ? name_of_folder(folder_) : std::move(key)),
+      cache_(std::move(cache)),
       events_(folder_ / "events.jsonl"),
+      head_(folder_ / "metrics.jsonl"),
       facts_(std::make_shared<RunFacts>(RunFacts{.name = name_of_folder(folder_)})) {}
 
-bool RunView::poll(const MetricStore::Progress& progress) {
-  int64_t tables = 0;
-  for (const char* name :
-       {"ranks.bin", "layers.bin", "numerics.bin", "phases.jsonl", "prediction.json", "run.json",
-        "plan.json", "owner.json", "collectives.json", "pipeline.json"}) {
-    tables += size_or_zero(folder_ / name);
-  }
+bool RunView::poll() {
+  // Tables of runs that are not looked at may be seen a little later: hundreds of runs are polled
+  // several times a second.
+  constexpr int64_t polls_per_look = 8;
+  const bool is_first = polls_ == 0;
   const std::unique_lock lock(mutex_);
-  bool has_changed = metrics_.poll(progress);
-  has_changed = events_.poll() || has_changed;
-  has_changed = has_changed || tables != table_bytes_;
+  int64_t tables = table_bytes_;
+  if (polls_++ % polls_per_look == 0 || metrics_) {
+    tables = 0;
+    for (const char* name :
+         {"ranks.bin", "layers.bin", "numerics.bin", "phases.jsonl", "prediction.json", "run.json",
+          "plan.json", "owner.json", "collectives.json", "pipeline.json"}) {
+      tables += size_or_zero(folder_ / name);
+    }
+  }
+  std::shared_ptr<const RunFacts> first_facts;
+  if (is_first) first_facts = std::make_shared<const RunFacts>(first_facts_of(folder_));
+  bool has_changed = events_.poll() || tables != table_bytes_;
   table_bytes_ = tables;
-  revision_ = metrics_.bytes() + events_.bytes() + tables +
-              ((metrics_.restarts() + events_.restarts()) << 44);
+  {
+    // A Reading that sees this revision also sees its points: mutex_ is held until they are read.
+    const std::unique_lock head_lock(head_mutex_);
+    has_changed = head_.poll() || has_changed;
+    if (first_facts && !is_analysed_) facts_ = std::move(first_facts);
+    revision_ =
+        head_.bytes() + events_.bytes() + tables + ((head_.restarts() + events_.restarts()) << 44);
+  }
+  if (metrics_) has_changed = metrics_->poll() || has_changed;
   if (has_changed) is_stale_ = true;
   return has_changed;
+}
+
+void RunView::load(const MetricStore::Progress& progress) const {
+  last_use_ = obs::steady_seconds();
+  const std::lock_guard loading(load_mutex_);
+  if (is_loaded()) return;
+  // The other threads go on meanwhile.
+  auto metrics = std::make_unique<MetricStore>(folder_ / "metrics.jsonl");
+  const bool is_cached = !cache_.empty() && metrics->load_cache(cache_);
+  const int64_t cached_bytes = is_cached ? metrics->bytes() : 0;
+  metrics->poll(progress);
+  const std::unique_lock lock(mutex_);
+  metrics->poll();
+  metrics_ = std::move(metrics);
+  cached_bytes_ = cached_bytes;
+}
+
+bool RunView::is_loaded() const {
+  const std::shared_lock lock(mutex_);
+  return metrics_ != nullptr;
+}
+
+void RunView::unload() {
+  const std::unique_lock lock(mutex_);
+  metrics_.reset();
+}
+
+std::shared_lock<std::shared_mutex> RunView::lock_loaded() const {
+  while (true) {
+    load();
+    std::shared_lock lock(mutex_);
+    if (metrics_) return lock;  // otherwise it was unloaded in between
+  }
+}
+
+bool RunView::lacks_cache(bool is_end) const {
+  const std::shared_lock lock(mutex_);
+  return !cache_.empty() && metrics_ && (cached_bytes_ == 0 || is_end) &&
+         metrics_->bytes() != cached_bytes_;
+}
+
+void RunView::save_cache() {
+  // Only the thread that calls poll() changes the points, and it is the one that calls this.
+  const std::shared_lock lock(mutex_);
+  metrics_->save_cache(cache_);
+  cached_bytes_ = metrics_->bytes();
 }
 
 bool RunView::analyse(double now, bool is_forced) {
   const double age = now - analysed_at_;
   // Analysing takes at most a tenth of the time.
   const double least = std::max(min_fact_age_seconds, 10 * analysis_seconds_);
-  const bool is_running = facts_->state == analysis::RunState::running;
+  const bool is_running = Glance(*this).facts().state == analysis::RunState::running;
   const bool is_due =
       (is_stale_ && age >= least) || (is_running && age >= std::max(least, max_fact_age_seconds));
   if (!is_due && !is_forced) return false;
@@ -63,30 +125,10 @@ bool RunView::analyse(double now, bool is_forced) {
   const double begin = obs::steady_seconds();
   auto facts = std::make_shared<const RunFacts>(read_facts(folder_, now));
   analysis_seconds_ = obs::steady_seconds() - begin;
-  const std::unique_lock lock(mutex_);
+  const std::unique_lock lock(head_mutex_);
   facts_ = std::move(facts);
+  is_analysed_ = true;
   return true;
-}
-
-bool RunView::load_cache(const fs::path& cache) {
-  const std::unique_lock lock(mutex_);
-  if (!metrics_.load_cache(cache)) return false;
-  cached_bytes_ = metrics_.bytes();
-  return true;
-}
-
-void RunView::save_cache(const fs::path& cache) {
-  if (metrics_.bytes() == cached_bytes_) return;
-  metrics_.save_cache(cache);
-  cached_bytes_ = metrics_.bytes();
-}
-
-std::optional<double> RunView::Reading::last_value(std::string_view tag) const {
-  const std::optional<int> found = metrics().find(tag);
-  if (!found) return std::nullopt;
-  const MetricTrack& track = metrics().track(*found);
-  if (track.rows.empty()) return std::nullopt;
-  return track.values[track.rows.size() - 1];
 }
 
 std::optional<HeatMap> RunView::heat(const std::string& table, const std::string& column,

@@ -121,6 +121,10 @@ bool only_running(const Args& args) {
                   args.text("--state")));
 }
 
+// Returns the seconds until new runs are looked for again: half a second on a local disk, and
+// longer where listing the folders is slow.
+double pause_after_search(double seconds) { return std::max(0.4, 20 * seconds); }
+
 int run_board(const Args& args) {
   const bool is_developing = args.has("--assets");
   if (!is_developing) board::expect_assets();
@@ -148,8 +152,11 @@ int run_board(const Args& args) {
   const double seconds = args.has("--seconds") ? args.number("--seconds") : 0;
 
   board::Board board(std::move(options));
-  read_runs(board, "board");
-  board.save_caches();
+  board.poll_files();
+  // One run is read before its page is opened; the list of many waits for none of them.
+  if (board.runs().size() == 1) read_runs(board, "board");
+  board.save_caches(false);
+  board.analyse_first(int64_t{64} << 20);
 
   watch_interrupts();
   // The port is known once the server listens; requests before that find no gate.
@@ -184,22 +191,22 @@ int run_board(const Args& args) {
   // Analysing a long run takes seconds, in which new steps must be shown.
   const std::jthread analyst([&](const std::stop_token& stop) {
     while (!stop.stop_requested()) {
-      board.analyse();
+      board.analyse(1);
       std::this_thread::sleep_for(std::chrono::milliseconds(250));
     }
   });
-  constexpr double search_seconds = 2;  // between two looks for new runs
   const double begin = obs::steady_seconds();
-  double searched = begin;
+  double next_search = begin;
   while (!is_interrupted && (seconds <= 0 || obs::steady_seconds() - begin < seconds)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    if (obs::steady_seconds() - searched >= search_seconds) {
+    if (const double now = obs::steady_seconds(); now >= next_search) {
       board.find_runs();
-      searched = obs::steady_seconds();
+      next_search = obs::steady_seconds() + pause_after_search(obs::steady_seconds() - now);
     }
     board.poll_files();
+    board.save_caches(false);
   }
-  board.save_caches();
+  board.save_caches(true);
   return 0;
 }
 

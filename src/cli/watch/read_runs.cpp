@@ -17,13 +17,13 @@ void read_runs(board::Board& board, const std::string& label) {
     if (!failed) total += static_cast<int64_t>(bytes);
   }
   if (total < quick_bytes) {
-    board.poll();
+    board.load_all();
     return;
   }
   Progress progress(label, "MiB", total >> 20);
   std::string current;
   int64_t before = 0, last = 0;  // bytes of the runs before, and of the current one
-  board.poll([&](const std::string& run, int64_t bytes, int64_t /*of*/) {
+  board.load_all([&](const std::string& run, int64_t bytes, int64_t /*of*/) {
     if (run != current) {
       before += last;
       current = run;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first reading of the runs of a board, with progress if they are large.
+// Reads the points of the runs of a board, with progress if they are large.
 #pragma once
 
 #include <string>

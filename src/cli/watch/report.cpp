@@ -26,6 +26,7 @@ int run_report(const Args& args) {
                                     (out / "report.html").string()));
   }
   board::Board board({.runs = board::runs_of(args.list("runs"))});
+  board.poll();
   read_runs(board, "report");
   const std::string html = board::report_html(board);
   obs::write_file(out, html);
