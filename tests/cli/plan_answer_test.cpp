@@ -190,5 +190,36 @@ TEST(PlanAnswerTest, other_programs_settings_are_labelled_in_words_of_the_field)
   }
 }
 
+// Seconds, rates, days and terms of a layout are those of the simulated pipeline.
+TEST(PlanAnswerTest, every_layout_has_one_time) {
+  const Scratch s;
+  const Json json = trireme_json(
+      s, words_of("plan --model llama3.1-70b --machine h100 --gpus 256 --batch 512 --seq-len 8192 "
+                  "--tokens 1e12"));
+  const double step_tokens = 512 * 8192;
+  int simulated = 0;
+  const auto check = [&](const Json& one) {
+    const double seconds = one.at("seconds");
+    EXPECT_EQ(one.at("confirmed").at("seconds"), seconds);
+    EXPECT_NEAR(one.at("tokens_per_second"), step_tokens / seconds, 1e-9 * step_tokens / seconds);
+    const Json& run = one.at("run");
+    EXPECT_NEAR(run.at("days"), run.at("steps").get<double>() * seconds / 86400, 1e-9 * seconds);
+    double sum = 0;
+    for (const Json& term : one.at("terms")) sum += term.get<double>();
+    EXPECT_NEAR(sum, seconds, 1e-12 * seconds);
+    if (one.at("confirmed").at("priced_seconds") == seconds) return;
+    ++simulated;
+    EXPECT_EQ(one.at("terms").at("bubble"), one.at("confirmed").at("bubble_seconds"));
+  };
+  check(json.at("best"));
+  for (const char* list : {"alternatives", "fewer", "passed_over", "better"}) {
+    for (const Json& one : json.at(list)) check(one);
+  }
+  EXPECT_GT(simulated, 2);
+  const double best = json.at("best").at("seconds");
+  EXPECT_NEAR(json.at("textbook").at("time_change"),
+              json.at("textbook").at("seconds").get<double>() / best - 1, 1e-12);
+}
+
 }  // namespace
 }  // namespace trireme::tests

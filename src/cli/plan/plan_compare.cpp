@@ -7,7 +7,7 @@
 namespace trireme::cli {
 
 std::string comparison_text(const PlanQuestion& q, const PlannedLayout& a, const PlannedLayout& b) {
-  const plan::Price &x = a.proposal.price, &y = b.proposal.price;
+  const plan::Price &x = a.price, &y = b.price;
   std::string text = layout_text(q, "A", a) + layout_text(q, "B", b);
   const auto row = [&text](std::string_view name, double of_a, double of_b,
                            std::string_view meaning) {
@@ -24,9 +24,6 @@ std::string comparison_text(const PlanQuestion& q, const PlannedLayout& a, const
     row(plan::name_of(term), x.seconds_of[i], y.seconds_of[i], plan::meaning_of(term));
   }
   row("sum", x.seconds, y.seconds, "");
-  if (x.seconds != a.seconds() || y.seconds != b.seconds()) {
-    row("simulated", a.seconds(), b.seconds(), "with the pipeline simulated");
-  }
   constexpr double gib = 1024.0 * 1024 * 1024;
   head("GiB");
   for (const MemoryItem& item : a.items) {

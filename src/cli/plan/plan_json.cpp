@@ -72,7 +72,7 @@ Json run_json(const std::optional<plan::RunCost>& run) {
 
 Json planned_json(const PlanQuestion& q, const PlannedLayout& planned) {
   const plan::Proposal& p = planned.proposal;
-  Json json = candidate_json({p.layout, p.price});
+  Json json = candidate_json({p.layout, planned.price});
   json["kind"] = std::string(plan::name_of(plan::kind_of(p.layout)));
   json["bytes"] = planned.bytes;
   json["items"] = Json::object();
@@ -82,11 +82,9 @@ Json planned_json(const PlanQuestion& q, const PlannedLayout& planned) {
   json["hfu"] = planned.rates.hfu;
   json["fits"] = planned.fits;
   json["headroom_bytes"] = std::llround(q.machine.processor.memory_bytes) - planned.bytes;
-  json["confirmed"] = {{"seconds", planned.seconds()},
-                       {"bytes", planned.bytes},
-                       {"is_exact", p.is_engine_plan},
-                       {"bubble_seconds", p.confirmed.bubble},
-                       {"problem", p.confirmed.problem}};
+  json["confirmed"] = {{"seconds", planned.seconds()},      {"bytes", planned.bytes},
+                       {"is_exact", p.is_engine_plan},      {"bubble_seconds", p.confirmed.bubble},
+                       {"priced_seconds", p.price.seconds}, {"problem", p.confirmed.problem}};
   if (planned.phases) {
     json["phases"] = {{"start_bytes", planned.phases->start},
                       {"load_bytes", planned.phases->load},
@@ -175,10 +173,9 @@ Json textbook_json(const PlanReport& r) {
                {"seconds", r.textbook ? Json(r.textbook->seconds()) : Json()},
                {"steps", steps}};
   if (r.textbook && r.best) {
-    const plan::Proposal &proposal = r.textbook->proposal, &best = r.best->proposal;
     json["fits"] = r.textbook->fits;
     json["time_change"] = r.textbook->seconds() / r.best->seconds() - 1;
-    json["departures"] = plan::departures(proposal.layout, proposal.price, best.layout, best.price);
+    json["departures"] = departures_of(r);
   }
   return json;
 }

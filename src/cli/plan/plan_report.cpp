@@ -116,6 +116,7 @@ std::optional<plan::RunCost> run_of(const PlanQuestion& q, const Proposal& p) {
 PlannedLayout planned_layout(const PlanQuestion& q, const Proposal& p) {
   PlannedLayout planned;
   planned.proposal = p;
+  planned.price = plan::confirmed_price(p.price, p.confirmed);
   planned.rates = rates_of(q, p);
   planned.items = items_of(q, p);
   for (const MemoryItem& item : planned.items) planned.bytes += item.bytes;
@@ -168,6 +169,11 @@ double throughput_share(const PlanReport& r, const PlannedLayout& p) {
     return static_cast<double>(l.proposal.layout.ranks());
   };
   return r.best->seconds() * gpus(*r.best) / (p.seconds() * gpus(p));
+}
+
+std::vector<std::string> departures_of(const PlanReport& r) {
+  return plan::departures(r.textbook->proposal.layout, r.textbook->price, r.best->proposal.layout,
+                          r.best->price);
 }
 
 std::string change_text(const PlannedChange& change) {

@@ -35,6 +35,7 @@ struct MemoryItem {
 // A layout with its rates, memory and cost for this question.
 struct PlannedLayout {
   plan::Proposal proposal;
+  plan::Price price;  // with the confirmed seconds, so that all figures of a layout agree
   PlanRates rates;
   // Memory of the rank with the highest total: from the engine's plan, or from the price if there
   // is no plan.
@@ -83,6 +84,9 @@ PlanReport plan_answer(const PlanQuestion&, const plan::PlanProgress& progress);
 
 // Returns the throughput per GPU, relative to that of the answer. REQUIRES: there is an answer.
 double throughput_share(const PlanReport&, const PlannedLayout&);
+// Returns where the answer departs from the textbook's layout, and which terms that changes most.
+// REQUIRES: there are both.
+std::vector<std::string> departures_of(const PlanReport&);
 // "--grad-dtype bf16: 12.3 s a step, 74.1 GiB: tp 8 sp, ..."
 std::string change_text(const PlannedChange&);
 // "memory: at least 84.6 GiB of 75.1 GiB", or the violated rule.

@@ -117,7 +117,7 @@ std::string question_section(const PlanReport& r) {
 }
 
 std::string time_section(const PlannedLayout& planned) {
-  const plan::Price& price = planned.proposal.price;
+  const plan::Price& price = planned.price;
   std::string text = line("time", "of the slowest rank, in seconds a step");
   for (size_t i = 0; i < price.seconds_of.size(); ++i) {
     const double seconds = price.seconds_of[i];
@@ -127,11 +127,10 @@ std::string time_section(const PlannedLayout& planned) {
                              seconds, 100 * seconds / price.seconds,
                              plan::meaning_of(static_cast<Term>(i))));
   }
-  std::string sum = fmt::format("{:10} {:>10.4g}", "sum", price.seconds);
-  if (planned.seconds() != price.seconds) {
-    sum += fmt::format("; with the pipeline simulated {:.4g}", planned.seconds());
-  }
-  return text + line("", sum);
+  return text + line("", fmt::format("{:10} {:>10.4g}{}", "sum", price.seconds,
+                                     price.seconds != planned.proposal.price.seconds
+                                         ? "; bubble and messages are simulated"
+                                         : ""));
 }
 
 std::string memory_section(const PlannedLayout& planned) {
@@ -239,14 +238,10 @@ std::string textbook_section(const PlanReport& r) {
     texts.push_back(fmt::format("{}: {}", step.what, step.why));
   }
   if (r.textbook) {
-    const plan::Proposal &textbook = r.textbook->proposal, &best = r.best->proposal;
     texts.push_back(fmt::format("{}{:.4g} s a step, {}",
                                 r.textbook->fits ? "" : "does not fit: ", r.textbook->seconds(),
                                 percent_text(r.textbook->seconds(), r.best->seconds())));
-    for (const std::string& departure :
-         plan::departures(textbook.layout, textbook.price, best.layout, best.price)) {
-      texts.push_back("here: " + departure);
-    }
+    for (const std::string& departure : departures_of(r)) texts.push_back("here: " + departure);
   }
   return lines("textbook", texts);
 }

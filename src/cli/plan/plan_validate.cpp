@@ -46,8 +46,8 @@ std::vector<PublishedRun> published_runs_of(const Args& args) {
   return plan::published_runs(config::read_text(file), find, file);
 }
 
-// Returns a summary per source, then one of models with experts, one of dense models in 16 bits, and
-// one of all runs.
+// Returns a summary per source, then one of models with experts, one of dense models in 16 bits,
+// and one of all runs.
 std::vector<ErrorSummary> summaries(const std::vector<Validated>& rows) {
   std::map<std::string, std::vector<Validated>> sources;
   std::vector<Validated> dense, experts;

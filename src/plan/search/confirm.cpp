@@ -2,6 +2,7 @@
 #include "plan/search/confirm.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/error.h"
 #include "plan/price/collective.h"
@@ -107,6 +108,28 @@ void simulate_pipeline(const spec::Machine& machine, const Layout& layout, const
 }
 
 }  // namespace
+
+Price confirmed_price(const Price& price, const Confirmed& confirmed) {
+  Price result = price;
+  if (confirmed.seconds == price.seconds) return result;
+  const auto term = [&result](Term of) -> double& {
+    return result.seconds_of[static_cast<size_t>(of)];
+  };
+  term(Term::messages) = 0;
+  term(Term::bubble) = confirmed.bubble;
+  result.seconds = confirmed.seconds;
+  double sum = 0, passes = 0;
+  for (const double seconds : result.seconds_of) sum += seconds;
+  constexpr std::array<Term, 7> of_passes = {Term::forward, Term::backward, Term::recompute,
+                                             Term::ends,    Term::tensor,   Term::context,
+                                             Term::expert};
+  for (const Term of : of_passes) passes += term(of);
+  // The simulated slowest rank has less to compute than the priced one: its passes are shorter.
+  const double excess = sum - confirmed.seconds;
+  if (confirmed.bubble > 0 || passes <= excess) return result;
+  for (const Term of : of_passes) term(of) *= 1 - excess / passes;
+  return result;
+}
 
 double engine_bytes(const Job& job, const spec::Machine& machine, const Stack& /*stack*/,
                     const Layout& layout) {

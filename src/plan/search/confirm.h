@@ -24,6 +24,10 @@ struct Confirmed {
   // Compute of a step without transfers, by rank along pp; empty unless has_plan.
   std::vector<double> stage_seconds;
 };
+// Returns the price with the confirmed seconds as its sum: where the pipeline was simulated,
+// `bubble` is the simulated waiting, messages included.
+Price confirmed_price(const Price&, const Confirmed&);
+
 // Returns Confirmed::bytes alone. Throws ConfigError if the engine rejects the layout.
 double engine_bytes(const Job&, const spec::Machine&, const Stack&, const Layout&);
 
