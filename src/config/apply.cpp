@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/text/count_text.h"
+#include "config/scaled_number.h"
 #include "config/spelling.h"
 
 namespace trireme::config {
@@ -427,11 +428,11 @@ Value value_from_text(const std::string& text, const Key& key) {
     return text == "true";
   }
   if (std::holds_alternative<int64_t*>(key.field)) {
-    if (const auto value = number_from<int64_t>(text)) return *value;
+    if (const auto value = scaled_integer(text)) return *value;
     if (const auto value = number_from<double>(text)) return *value;
   }
   if (std::holds_alternative<double*>(key.field)) {
-    if (const auto value = number_from<double>(text)) return *value;
+    if (const auto value = scaled_number(text)) return *value;
   }
   if (std::holds_alternative<std::vector<int64_t>*>(key.field)) {
     if (auto numbers = numbers_from(text)) return *std::move(numbers);

@@ -53,7 +53,10 @@ base::Json parse_json(const std::string& text, const std::string& file);
 
 // Return entries in the order of the file. REQUIRES for JSON: an object.
 std::vector<Entry> entries_of_json(const base::Json&, const std::string& file);
-// Throws ConfigError with file and line on bad syntax, and if there are more than 10000 dots.
-std::vector<Entry> entries_of_toml(const std::string& text, const std::string& file);
+// Throws ConfigError with file and line on bad syntax, and if there are more than 10000 dots. A
+// table inside a section is a value, with Tables::all a section "outer.inner".
+enum class Tables : uint8_t { top, all };
+std::vector<Entry> entries_of_toml(const std::string& text, const std::string& file,
+                                   Tables = Tables::top);
 
 }  // namespace trireme::config

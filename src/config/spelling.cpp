@@ -11,6 +11,16 @@
 #include "spec/recipe.h"
 
 namespace trireme::config {
+namespace {
+
+std::string lower(std::string_view text) {
+  std::string small(text);
+  std::ranges::transform(small, small.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return small;
+}
+
+}  // namespace
 
 int edit_distance(std::string_view a, std::string_view b) {
   // Three rows of the usual table: row[j] is the distance of a's first i letters from b's first j.
@@ -50,19 +60,18 @@ std::optional<std::string_view> nearest(std::string_view word,
   return best;
 }
 
+std::optional<std::string_view> in_any_case(std::string_view word,
+                                            const std::vector<std::string_view>& names) {
+  const auto alike = std::ranges::find_if(
+      names, [&](std::string_view name) { return lower(name) == lower(word); });
+  return alike == names.end() ? std::nullopt : std::optional(*alike);
+}
+
 std::optional<std::string_view> choice_of(std::string_view word,
                                           const std::vector<std::string_view>& choices) {
   const auto exact = std::find(choices.begin(), choices.end(), word);
   if (exact != choices.end()) return *exact;
-  const auto lower = [](std::string_view text) {
-    std::string small(text);
-    std::ranges::transform(small, small.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return small;
-  };
-  const auto alike = std::ranges::find_if(
-      choices, [&](std::string_view choice) { return lower(choice) == lower(word); });
-  if (alike != choices.end()) return *alike;
+  if (const auto alike = in_any_case(word, choices)) return alike;
   const auto type = base::short_type_name(word);
   if (!type) {
     const auto recipe = spec::precision_from_name(lower(word));

@@ -17,6 +17,10 @@ int edit_distance(std::string_view a, std::string_view b);
 std::optional<std::string_view> nearest(std::string_view word,
                                         const std::vector<std::string_view>& candidates);
 
+// Returns the first name that equals `word` in another case of letters, or none.
+std::optional<std::string_view> in_any_case(std::string_view word,
+                                            const std::vector<std::string_view>& names);
+
 // Returns the choice that `word` names: itself, in any case of letters, or, if choices are element
 // types, another spelling of the same type ("float32" for "fp32", "fp8" for "fp8-tensor"). Returns
 // none if there is no such choice.

@@ -73,7 +73,13 @@ struct Placed {
   Entry entry;
 };
 
-void collect(const toml::table& table, const std::string& section, const std::string& file,
+// With `opens_inner`: tables of sections are sections, too, as in Tables::all.
+struct Source {
+  const std::string& file;
+  bool opens_inner = false;
+};
+
+void collect(const toml::table& table, const std::string& section, const Source& source,
              std::vector<Placed>& placed);
 
 // Returns the array if it is [[name]]: not empty, and all of its elements are tables.
@@ -84,7 +90,7 @@ const toml::array* tables_of(const toml::node& node) {
              : nullptr;
 }
 
-void collect_tables(const toml::array& tables, const std::string& list, const std::string& file,
+void collect_tables(const toml::array& tables, const std::string& list, const Source& source,
                     std::vector<Placed>& placed) {
   for (size_t i = 0; i < tables.size(); ++i) {
     const toml::table& table = *tables[i].as_table();
@@ -93,29 +99,29 @@ void collect_tables(const toml::array& tables, const std::string& list, const st
     placed.push_back({position,
                       {.section = section,
                        .value = {},
-                       .where = fmt::format("{}:{}", file, position.line),
+                       .where = fmt::format("{}:{}", source.file, position.line),
                        .is_section_start = true}});
-    collect(table, section, file, placed);
+    collect(table, section, source, placed);
   }
 }
 
-void collect(const toml::table& table, const std::string& section, const std::string& file,
+void collect(const toml::table& table, const std::string& section, const Source& source,
              std::vector<Placed>& placed) {
   for (const auto& [key, node] : table) {
     const toml::source_position position = key.source().begin;
-    const std::string where = fmt::format("{}:{}", file, position.line);
+    const std::string where = fmt::format("{}:{}", source.file, position.line);
     const std::string name(key.str());
     const toml::table* inner = node.as_table();
     const toml::array* tables = section.ends_with(']') ? nullptr : tables_of(node);
     if (tables != nullptr) {
-      collect_tables(*tables, section.empty() ? name : section + "." + name, file, placed);
+      collect_tables(*tables, section.empty() ? name : section + "." + name, source, placed);
       continue;
     }
-    if (section.empty() && inner != nullptr) {
+    if (inner != nullptr && (section.empty() || source.opens_inner)) {
+      const std::string path = section.empty() ? name : section + "." + name;
       placed.push_back(
-          {position, {.section = name, .value = {}, .where = where, .is_section_start = true}});
-      // Only the sections of the top level are opened; a table inside one is a value.
-      if (!name.empty()) collect(*inner, name, file, placed);
+          {position, {.section = path, .value = {}, .where = where, .is_section_start = true}});
+      if (!name.empty()) collect(*inner, path, source, placed);
     } else {
       placed.push_back(
           {position, {.section = section, .key = name, .value = value_of(node), .where = where}});
@@ -149,7 +155,8 @@ size_t line_of_assertion(std::string_view text) {
 
 }  // namespace
 
-std::vector<Entry> entries_of_toml(const std::string& text, const std::string& file) {
+std::vector<Entry> entries_of_toml(const std::string& text, const std::string& file,
+                                   Tables tables) {
   // Tables nest with every dot of a key, and the library removes them by recursion.
   constexpr int64_t max_dots = 10'000;
   const auto dots = std::count(text.begin(), text.end(), '.');
@@ -169,7 +176,7 @@ std::vector<Entry> entries_of_toml(const std::string& text, const std::string& f
                                         std::string_view(error.description())));
   }
   std::vector<Placed> placed;
-  collect(table, "", file, placed);
+  collect(table, "", {file, tables == Tables::all}, placed);
   // The library sorts keys alphabetically; messages follow the order of the file.
   std::stable_sort(placed.begin(), placed.end(),
                    [](const Placed& a, const Placed& b) { return a.position < b.position; });

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "cli/shell/number_words.h"
 #include "config/config.h"
+#include "config/scaled_number.h"
 #include "config/schema.h"
 #include "config/spelling.h"
 
@@ -86,13 +87,17 @@ struct Parser {
     if (option.kind == Kind::integer) {
       added
           ->check([](const std::string& text) {
-            return integer_from(text) ? "" : fmt::format("'{}' is not an integer", text);
+            return integer_from(text) ? ""
+                                      : fmt::format("'{}' is not an integer ({})", text,
+                                                    config::scaled_number_hint);
           })
           ->type_name("INTEGER");
     } else if (option.kind == Kind::number) {
       added
           ->check([](const std::string& text) {
-            return number_from(text) ? "" : fmt::format("'{}' is not a number", text);
+            return number_from(text)
+                       ? ""
+                       : fmt::format("'{}' is not a number ({})", text, config::scaled_number_hint);
           })
           ->type_name("NUMBER");
     }
@@ -156,7 +161,8 @@ struct CommandTree {
     app.add_flag("-V,--version", asks_version, "Print version, commit and back ends");
     app.footer(
         "\n`trireme help VERB` explains a verb, with examples; `trireme man | man -l -` shows the\n"
-        "manual page; `trireme completion bash` prints a completion script.");
+        "manual page; `trireme completion bash` prints a completion script.\n"
+        "Numbers may end in k, M, B or T, which are powers of ten: --tokens 100B, --steps 2k.");
     for (const Verb& verb : commands.verbs) {
       auto parser = std::make_unique<Parser>();
       parser->verb = &verb;

@@ -104,7 +104,12 @@ spec::ModelDims model_from_file(const std::string& path_or_name,
       if (is_file(file)) return read_path(file);
     }
     if (auto dims = model_of_earlier_name(path_or_name, folders)) return *dims;
-    if (!is_folder(path)) throw base::ConfigError(no_model(path_or_name, folders));
+    if (!is_folder(path)) {
+      const std::vector<std::string> names = model_names(folders);
+      const auto same = in_any_case(path_or_name, {names.begin(), names.end()});
+      if (!same || *same == path_or_name) throw base::ConfigError(no_model(path_or_name, folders));
+      return model_from_file(std::string(*same), folders);
+    }
   }
   if (is_folder(path)) {
     const fs::path file = path / "config.json";

@@ -25,6 +25,9 @@ fs::path find_sourced(const SourcedKind& kind, const std::string& path_or_name,
   }
   const std::vector<std::string> names = toml_names(folders);
   const std::vector<std::string_view> views(names.begin(), names.end());
+  if (const auto same = in_any_case(path_or_name, views); same && *same != path_or_name) {
+    return find_sourced(kind, std::string(*same), folders);
+  }
   const auto best = nearest(path_or_name, views);
   std::string text = fmt::format("no {} '{}'", kind.one, path_or_name);
   if (best) text += fmt::format("; did you mean '{}'?", *best);
