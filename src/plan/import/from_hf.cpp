@@ -86,12 +86,13 @@ Described from_hf(const Json& json, const std::string& name, int64_t seq_len) {
     d.assumed.emplace_back("training in 16 bits, although the file's weights are quantized");
   }
   for (const char* key : {"torch_dtype", "dtype"}) {
-    if (const auto dtype = plain.find(key); dtype != plain.end() && *dtype == "float16") {
-      d.assumed.emplace_back(
-          "training in bf16, although the file's weights are in float16 (--precision fp16 for "
-          "fp16)");
-      break;
-    }
+    const auto dtype = plain.find(key);
+    if (dtype == plain.end() || *dtype == "bfloat16" || dtype->is_null()) continue;
+    const std::string stored = dtype->is_string() ? dtype->get<std::string>() : dtype->dump();
+    d.assumed.push_back(fmt::format("training in bf16, although the file's weights are in {}{}",
+                                    stored,
+                                    stored == "float16" ? " (--precision fp16 for fp16)" : ""));
+    break;
   }
   const spec::ModelDims dims =
       is_qwen2_moe ? qwen2_moe_dims(plain, name) : config::dims_from_hf(plain, name);

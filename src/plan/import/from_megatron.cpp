@@ -176,8 +176,8 @@ void read_bf16_blocks(MegatronFlags& flags, Layout& l) {
 
 Precision read_precision(MegatronFlags& flags, Notes& assumed) {
   const bool is_bf16 = flags.is_on("--bf16"), is_fp16 = flags.is_on("--fp16");
-  const bool is_fp4 = !flags.text("--fp4-format").empty();
-  bool is_fp8 = !flags.text("--fp8-format").empty();
+  const bool is_fp4 = !flags.text("--fp4-format", {"e2m1"}).empty();
+  bool is_fp8 = !flags.text("--fp8-format", {"e4m3", "hybrid"}).empty();
   for (const char* name : {"--fp8-hybrid", "--fp8-e4m3"}) is_fp8 = flags.is_on(name) || is_fp8;
   if (is_bf16 && is_fp16) flags.problem("--fp16", "contradicts --bf16");
   if (is_fp4 && is_fp8) flags.problem("--fp4-format", "contradicts --fp8-format");
@@ -192,10 +192,31 @@ Precision read_precision(MegatronFlags& flags, Notes& assumed) {
   return Precision::bf16;
 }
 
+// Reads formats and places of the training state that Megatron can change and that are priced as
+// its defaults.
+void read_state(MegatronFlags& flags, Notes& assumed) {
+  const std::vector<std::string_view> types = {"fp32", "bf16", "fp16", "fp8"};
+  for (const char* name :
+       {"--main-grads-dtype", "--main-params-dtype", "--exp-avg-dtype", "--exp-avg-sq-dtype"}) {
+    const std::string type = flags.text(name, types);
+    if (!type.empty() && type != "fp32") {
+      assumed.push_back(fmt::format("fp32 instead of {} {}", name, type));
+    }
+  }
+  (void)flags.is_on("--use-precision-aware-optimizer");
+  for (const char* name : {"--optimizer-cpu-offload", "--cpu-offloading-num-layers"}) {
+    if (flags.was_given(name)) {
+      flags.problem(name, "not modelled; the planner keeps all state on the GPU");
+    }
+  }
+}
+
 Stack read_stack(MegatronFlags& flags, const Layout& l, const FindStack& find, Notes& assumed) {
-  const std::string backend = flags.text("--attention-backend");
+  const std::string backend =
+      flags.text("--attention-backend", {"auto", "flash", "fused", "unfused", "local"});
   const bool has_flash = flags.is_on("--use-flash-attn");
-  const bool is_local = flags.text("--transformer-impl") == "local" && !has_flash;
+  const bool is_local =
+      flags.text("--transformer-impl", {"local", "transformer_engine"}) == "local" && !has_flash;
   const bool is_old = flags.is_on("--use-legacy-models") || flags.was_given("--DDP-impl") ||
                       flags.was_given("--checkpoint-activations") ||
                       flags.was_given("--activations-checkpoint-method");
@@ -315,6 +336,7 @@ Described from_megatron(std::string_view text, int64_t gpus, const FindStack& fi
   l.recompute = read_recompute(flags, d.assumed);
   l.precision = read_precision(flags, d.assumed);
   read_bf16_blocks(flags, l);
+  read_state(flags, d.assumed);
   l.sequence_parallel = flags.is_on("--sequence-parallel");
   if (l.sequence_parallel && l.tp == 1) {
     l.sequence_parallel = false;

@@ -214,6 +214,29 @@ TEST(FromMegatron, flags_of_fp8_are_a_recipe) {
   }
 }
 
+TEST(FromMegatron, words_that_change_the_price_are_understood_or_refused) {
+  const std::string small =
+      "--num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 256 "
+      "--micro-batch-size 2 --vocab-size 32000 --bf16 ";
+  const std::vector<std::pair<const char*, const char*>> refused = {
+      {"--fp8-format e6m1", "--fp8-format: found e6m1, expected one of e4m3, hybrid"},
+      {"--fp4-format e3m0", "--fp4-format: found e3m0, expected one of e2m1"},
+      {"--attention-backend triton", "--attention-backend: found triton, expected one of auto"},
+      {"--transformer-impl fast", "--transformer-impl: found fast, expected one of local"},
+      {"--main-grads-dtype int8", "--main-grads-dtype: found int8, expected one of fp32"},
+      {"--optimizer-cpu-offload", "--optimizer-cpu-offload: not modelled"},
+  };
+  for (const auto& [flags, message] : refused) {
+    const std::string found = megatron_refusal(small + flags, 8);
+    EXPECT_TRUE(has(found, message)) << flags << ": " << found;
+  }
+  const Described d = megatron_run(
+      small + "--use-precision-aware-optimizer --exp-avg-dtype bf16 --main-params-dtype fp32", 8);
+  EXPECT_TRUE(d.ignored.empty()) << d.ignored.front();
+  EXPECT_TRUE(std::ranges::find(d.assumed, "fp32 instead of --exp-avg-dtype bf16") !=
+              d.assumed.end());
+}
+
 TEST(FromMegatron, sharding_recompute_and_precision_have_their_flags) {
   const std::string small =
       "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 256 "

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <optional>
 
 #include "base/error.h"
 #include "config/layout.h"
@@ -134,37 +135,110 @@ spec::Recompute read_recompute(TitanKeys& keys, Notes& assumed) {
   return spec::Recompute::selective;
 }
 
+// Scales by recipe, of torchao's float8 and of its MX formats. The recipes of rows are priced with
+// one scale a tensor.
+struct TitanRecipe {
+  std::string_view name;
+  Precision precision;
+  bool is_same;  // the planner's recipe has the same scales
+};
+constexpr std::array<TitanRecipe, 3> float8_recipes = {
+    {{"tensorwise", Precision::fp8, true},
+     {"rowwise", Precision::fp8, false},
+     {"rowwise_with_gw_hp", Precision::fp8, false}}};
+constexpr std::array<TitanRecipe, 5> mx_recipes = {
+    {{"mxfp8", Precision::fp8_block, false},
+     {"mxfp8_cublas", Precision::fp8_block, false},
+     {"mxfp8_emulated", Precision::fp8_block, false},
+     {"mxfp8_cublas_rceil", Precision::fp8_block, false},
+     {"mxfp4_cutlass", Precision::fp4, false}}};
+
+// Reads `section`.recipe_name; absent: the first recipe.
+template <size_t n>
+TitanRecipe read_recipe(TitanKeys& keys, const std::string& section,
+                        const std::array<TitanRecipe, n>& recipes) {
+  const std::string path = section + ".recipe_name";
+  const std::string name = keys.text(path, "");
+  std::vector<std::string_view> names;
+  for (const TitanRecipe& one : recipes) {
+    if (one.name == name) return one;
+    names.push_back(one.name);
+  }
+  if (!name.empty()) {
+    keys.problem(path,
+                 fmt::format("found \"{}\", expected one of {}", name, fmt::join(names, ", ")));
+  }
+  return recipes.front();
+}
+
+Precision read_float8(TitanKeys& keys, const std::string& section, Stack& stack, Notes& assumed) {
+  if (keys.boolean(section + ".enable_fsdp_float8_all_gather", false)) stack.gather_bytes = 1;
+  if (keys.boolean(section + ".emulate", false)) {
+    keys.problem(section + ".emulate", "true is not modelled: products would be those of bf16");
+  }
+  const TitanRecipe recipe = read_recipe(keys, section, float8_recipes);
+  if (!recipe.is_same) {
+    assumed.push_back(
+        fmt::format("one scale a tensor instead of {}.recipe_name = {}", section, recipe.name));
+  }
+  const std::string filter = section + ".filter_fqns";
+  for (const std::string& name : keys.texts(filter)) {
+    if (name == "output") continue;
+    assumed.push_back(
+        fmt::format("products of {} in 8 bits, although {} excludes them", name, filter));
+  }
+  return recipe.precision;
+}
+
+// The converters of model.converters. Any other one may change the price, so it is refused.
+struct TitanConverter {
+  std::string_view name;
+  bool is_mx;
+};
+constexpr std::array<TitanConverter, 6> converters = {{{"float8", false},
+                                                       {"mx", true},
+                                                       {"quantize.linear.float8", false},
+                                                       {"quantize.linear.mx", true},
+                                                       {"quantize.grouped_mm.float8", false},
+                                                       {"quantize.grouped_mm.mx", true}}};
+
 Precision read_precision(TitanKeys& keys, Stack& stack, Notes& assumed) {
   const bool is_fp32 =
       keys.text("training.mixed_precision_param", "bfloat16", {"bfloat16", "float32"}) == "float32";
+  if (keys.text("training.mixed_precision_reduce", "float32", {"bfloat16", "float32"}) ==
+      "bfloat16") {
+    stack.reduce_bytes = 2;
+  }
   if (keys.text("training.dtype", "float32", {"float32", "bfloat16"}) == "bfloat16") {
     assumed.emplace_back("master weights in fp32, although training.dtype is bfloat16");
   }
-  bool is_fp8 = keys.boolean("float8.enable_float8_linear", false);  // in older files
-  bool is_mx = false;
+  std::optional<Precision> found;
+  if (keys.boolean("float8.enable_float8_linear", false)) {  // in older files
+    found = read_float8(keys, "float8", stack, assumed);
+  }
   for (const std::string& name : keys.texts("model.converters")) {
-    if (name.find("float8") != std::string::npos) {
-      is_fp8 = true;
-    } else if (name.ends_with("mx")) {
-      is_mx = true;
-    } else {
-      assumed.push_back(fmt::format("no effect of the converter {}", name));
+    const auto* converter = std::ranges::find(converters, name, &TitanConverter::name);
+    if (converter == converters.end()) {
+      std::vector<std::string_view> known;
+      for (const TitanConverter& one : converters) known.push_back(one.name);
+      keys.problem("model.converters", fmt::format("\"{}\" is not modelled; expected {}", name,
+                                                   fmt::join(known, ", ")));
+      continue;
     }
-  }
-  if (is_mx) {
-    assumed.emplace_back("scales of 128 values instead of the 32 of the converter mx");
-    return Precision::fp8_block;
-  }
-  if (is_fp8) {
-    if (keys.boolean("float8.enable_fsdp_float8_all_gather", false)) stack.gather_bytes = 1;
-    const std::string recipe = keys.text("float8.recipe_name", "tensorwise");
-    if (recipe != "tensorwise" && !recipe.empty()) {
-      assumed.push_back(
-          fmt::format("one scale a tensor instead of float8.recipe_name = {}", recipe));
+    // Files of several versions have the settings in a section of the short name.
+    const std::string own(converter->name), other(converter->is_mx ? "mx" : "float8");
+    const std::string& section = keys.has_section(own) ? own : other;
+    if (!converter->is_mx) {
+      found = read_float8(keys, section, stack, assumed);
+      continue;
     }
-    return Precision::fp8;
+    const TitanRecipe recipe = read_recipe(keys, section, mx_recipes);
+    if (recipe.precision == Precision::fp8_block) {
+      assumed.emplace_back("scales of 128 values instead of the 32 of the converter mx");
+    }
+    found = recipe.precision;
   }
-  return is_fp32 ? Precision::fp32 : Precision::bf16;
+  return found.value_or(is_fp32 ? Precision::fp32 : Precision::bf16);
 }
 
 // Returns the stack for the given settings: compiled or not, with asynchronous tp or not.

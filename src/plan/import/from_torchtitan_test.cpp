@@ -204,6 +204,54 @@ TEST(FromTorchtitan, converters_are_recipes) {
   EXPECT_TRUE(notes(rows, "float8.recipe_name = rowwise"));
 }
 
+// Words that change the price: understood, or refused with the key and what is allowed.
+TEST(FromTorchtitan, formats_are_understood_or_refused) {
+  struct Case {
+    const char *converter, *more;
+    std::optional<Precision> precision;  // none: refused
+    const char* part;                    // of the assumption or the message
+  };
+  const std::vector<Case> cases = {
+      {"float8", "[float8]\nrecipe_name = \"tensorwise\"\n", Precision::fp8, ""},
+      {"quantize.linear.float8", "[quantize.linear.float8]\nrecipe_name = \"rowwise\"\n",
+       Precision::fp8,
+       "one scale a tensor instead of quantize.linear.float8.recipe_name = rowwise"},
+      {"quantize.linear.float8",
+       "[quantize.linear.float8]\nrecipe_name = \"columnwise\"\n",
+       {},
+       "found \"columnwise\", expected one of tensorwise, rowwise"},
+      {"float8", "[float8]\nemulate = true\n", {}, "float8.emulate: true is not modelled"},
+      {"float8", "[float8]\nfilter_fqns = [\"output\", \"wq\"]\n", Precision::fp8,
+       "products of wq in 8 bits"},
+      {"mx", "[mx]\nrecipe_name = \"mxfp8\"\n", Precision::fp8_block, "scales of 128"},
+      {"quantize.linear.mx", "[quantize.linear.mx]\nrecipe_name = \"mxfp4_cutlass\"\n",
+       Precision::fp4, ""},
+      {"mx", "[mx]\nrecipe_name = \"mxfp6\"\n", {}, "mx.recipe_name: found \"mxfp6\""},
+      {"bitnet", "", {}, "model.converters: \"bitnet\" is not modelled; expected float8, mx"},
+      {"float8",
+       "[training]\nmixed_precision_reduce = \"float8\"\n",
+       {},
+       "mixed_precision_reduce: found \"float8\""},
+  };
+  for (const Case& one : cases) {
+    const std::string text = "[model]\nflavor = \"8B\"\nconverters = [\"" +
+                             std::string(one.converter) + "\"]\n" + one.more +
+                             "[parallelism]\ndata_parallel_shard_degree = 8\n";
+    if (!one.precision) {
+      EXPECT_TRUE(has(titan_refusal(text, 8), one.part)) << titan_refusal(text, 8);
+      continue;
+    }
+    const Described d = described(text, 8);
+    EXPECT_EQ(d.layout->precision, *one.precision) << text;
+    EXPECT_TRUE(*one.part == 0 || notes(d, one.part)) << text;
+    EXPECT_TRUE(d.ignored.empty()) << d.ignored.front();
+  }
+  const std::string half =
+      "[model]\nflavor = \"8B\"\n[training]\nmixed_precision_reduce = \"bfloat16\"\n"
+      "[parallelism]\ndata_parallel_shard_degree = 8\n";
+  EXPECT_EQ(described(half, 8).stack.reduce_bytes, 2);
+}
+
 TEST(FromTorchtitan, replicas_without_shards_have_no_zero) {
   const Described d = described(
       "[model]\nflavor = \"8B\"\n[parallelism]\ndata_parallel_replicate_degree = 8\n"

@@ -19,32 +19,28 @@ std::string path_of(const config::Entry& entry) {
   return entry.section.empty() ? entry.key : fmt::format("{}.{}", entry.section, entry.key);
 }
 
-constexpr std::array<std::string_view, 11> harmless_sections = {
-    "job",  "profiling", "metrics", "lr_scheduler",      "checkpoint", "validation",
-    "comm", "debug",     "float8",  "memory_estimation", "quantize"};
-constexpr std::array<std::string_view, 18> harmless_keys = {"model.hf_assets_path",
-                                                            "model.tokenizer_path",
-                                                            "model.print_after_conversion",
-                                                            "model.norm_type",
-                                                            "optimizer.lr",
-                                                            "optimizer.eps",
-                                                            "optimizer.beta1",
-                                                            "optimizer.beta2",
-                                                            "optimizer.weight_decay",
-                                                            "training.max_norm",
-                                                            "training.steps",
-                                                            "training.warmup_steps",
-                                                            "training.dataset",
-                                                            "training.dataset_path",
-                                                            "training.seed",
-                                                            "training.gc_freq",
-                                                            "training.mixed_precision_reduce",
-                                                            "compile.components"};
+constexpr std::array<std::string_view, 9> harmless_sections = {
+    "job",        "profiling", "metrics", "lr_scheduler",     "checkpoint",
+    "validation", "comm",      "debug",   "memory_estimation"};
+// Sections of converters; they have no effect unless model.converters names one of them.
+constexpr std::array<std::string_view, 6> converter_sections = {"float8",
+                                                                "mx",
+                                                                "quantize.linear.float8",
+                                                                "quantize.linear.mx",
+                                                                "quantize.grouped_mm.float8",
+                                                                "quantize.grouped_mm.mx"};
+constexpr std::array<std::string_view, 17> harmless_keys = {
+    "model.hf_assets_path", "model.tokenizer_path",  "model.print_after_conversion",
+    "model.norm_type",      "optimizer.lr",          "optimizer.eps",
+    "optimizer.beta1",      "optimizer.beta2",       "optimizer.weight_decay",
+    "training.max_norm",    "training.steps",        "training.warmup_steps",
+    "training.dataset",     "training.dataset_path", "training.seed",
+    "training.gc_freq",     "compile.components"};
 
 }  // namespace
 
 TitanKeys::TitanKeys(const std::string& text, std::string file)
-    : file_(std::move(file)), entries_(config::entries_of_toml(text, file_)) {}
+    : file_(std::move(file)), entries_(config::entries_of_toml(text, file_, config::Tables::all)) {}
 
 const config::Entry* TitanKeys::find(std::string_view path) {
   read_.emplace(path);
@@ -52,6 +48,11 @@ const config::Entry* TitanKeys::find(std::string_view path) {
     if (!entry.is_section_start && path_of(entry) == path) return &entry;
   }
   return nullptr;
+}
+
+bool TitanKeys::has_section(std::string_view name) const {
+  return std::ranges::any_of(entries_,
+                             [name](const config::Entry& one) { return one.section == name; });
 }
 
 std::optional<int64_t> TitanKeys::whole(std::string_view path, int64_t min) {
@@ -142,13 +143,18 @@ void TitanKeys::throw_if_any() const {
 
 std::vector<std::string> TitanKeys::not_read() const {
   std::vector<std::string> names;
+  // A converter reads the recipe of its section.
+  const auto is_read_section = [this](const std::string& section) {
+    return read_.contains(section + ".recipe_name");
+  };
   for (const config::Entry& entry : entries_) {
     const std::string path = path_of(entry);
     const auto is_in = [](const auto& list, std::string_view word) {
       return std::find(list.begin(), list.end(), word) != list.end();
     };
     if (entry.is_section_start || read_.contains(path) || is_in(harmless_keys, path) ||
-        is_in(harmless_sections, entry.section)) {
+        is_in(harmless_sections, entry.section.substr(0, entry.section.find('.'))) ||
+        (is_in(converter_sections, entry.section) && !is_read_section(entry.section))) {
       continue;
     }
     names.push_back(path);

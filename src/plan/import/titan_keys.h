@@ -17,7 +17,9 @@ class TitanKeys {
  public:
   TitanKeys(const std::string& text, std::string file);
 
-  // Paths are "section.key". A key of another type is a problem and counts as absent.
+  bool has_section(std::string_view name) const;
+  // Paths are "section.key", "quantize.linear.float8.recipe_name" for a table inside a section. A
+  // key of another type is a problem and counts as absent.
   std::optional<int64_t> whole(std::string_view path, int64_t min = 1);
   std::string text(std::string_view path, const std::string& absent,
                    const std::vector<std::string_view>& allowed = {});

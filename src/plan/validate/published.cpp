@@ -12,6 +12,7 @@
 #include "base/text/json.h"
 #include "plan/price/price.h"
 #include "plan/validate/published_row.h"
+#include "plan/validate/published_words.h"
 #include "spec/json_reader.h"
 
 namespace trireme::plan {
@@ -85,19 +86,15 @@ Job job_of(const Row& row, std::vector<std::string>& assumed) {
 }
 
 spec::Recompute recompute_of(const Row& row, std::vector<std::string>& assumed) {
-  const std::string text = lower(row.text("", "recompute"));
-  if (text.empty()) assumed.emplace_back("no recompute");
-  if (has(text, "full")) return spec::Recompute::full;
-  if (has(text, "selective") || has(text, "gelu")) return spec::Recompute::selective;
-  return spec::Recompute::none;
+  const auto stated = stated_recompute(row.text("", "recompute"));
+  if (!stated) assumed.emplace_back("no recompute");
+  return stated.value_or(spec::Recompute::none);
 }
 
-Precision precision_of(const Row& row) {
-  const std::string text = lower(row.text("", "precision"));
-  if (has(text, "fp4")) return Precision::fp4;
-  if (has(text, "fp8")) return Precision::fp8;
-  if (has(text, "fp32") && !has(text, "16")) return Precision::fp32;
-  return Precision::bf16;
+Precision precision_of(const Row& row, std::vector<std::string>& assumed) {
+  const auto stated = stated_precision(row.text("", "precision"));
+  if (!stated) assumed.emplace_back("bf16");
+  return stated.value_or(Precision::bf16);
 }
 
 // Reads a number, or text such as "FSDP(ZeRO-3)".
@@ -151,6 +148,8 @@ Layout layout_of(const Row& row, const Job& job, std::vector<std::string>& assum
   }
   if (l.pp == 1) l.chunks = 1;
   if (l.chunks > 1) l.schedule = Kind::interleaved;
+  if (l.pp > 1) check_stated_schedule(schedule);
+  if (has(schedule, "gpipe")) l.schedule = Kind::gpipe;
   if (has(schedule, "zb-1p")) l.schedule = Kind::zb_h1;
   if (has(schedule, "zb-2p")) l.schedule = Kind::zb_h2;
   if (has(schedule, "zb-v") || has(schedule, "zbv")) l.schedule = Kind::zb_v;
@@ -163,7 +162,7 @@ Layout layout_of(const Row& row, const Job& job, std::vector<std::string>& assum
     l.sequence_parallel = true;
     assumed.emplace_back("sequence parallelism, because ranks along tp route different tokens");
   }
-  l.precision = precision_of(row);
+  l.precision = precision_of(row, assumed);
   // The planner models interleaving only in complete groups of micro-batches.
   if (l.schedule == Kind::interleaved && micro_batches(job, l) % l.pp != 0) {
     l.schedule = Kind::one_f_one_b;
