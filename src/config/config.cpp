@@ -27,7 +27,8 @@ constexpr size_t max_name_bytes = 128;
 
 struct Source {
   std::vector<Entry> entries;
-  std::optional<Json> dims;  // of a resolved configuration
+  // The sizes of the model, of a resolved configuration or the section [model.dims].
+  std::optional<std::vector<Entry>> dims;
 };
 Source read_source(const ConfigText& given, Report& report);
 void find_model(const Source& source, const ConfigText& given, const LoadOptions& options,
@@ -105,9 +106,30 @@ Json to_json(const Config& config) {
 
 namespace {
 
+constexpr std::string_view dims_section = "model.dims";
+
+Source read_toml(const std::string& text, const std::string& name) {
+  const std::string inside = std::string(dims_section) + ".";
+  const auto is_of_dims = [&](std::string_view path) {
+    return path == dims_section || path.starts_with(inside);
+  };
+  Source source;
+  for (Entry& entry : entries_of_toml(text, name, is_of_dims)) {
+    if (!is_of_dims(entry.section)) {
+      source.entries.push_back(std::move(entry));
+      continue;
+    }
+    if (!source.dims) source.dims.emplace();
+    const bool is_start_of_dims = entry.section == dims_section && entry.is_section_start;
+    entry.section.erase(0, std::min(entry.section.size(), inside.size()));
+    if (!is_start_of_dims) source.dims->push_back(std::move(entry));
+  }
+  return source;
+}
+
 Source read_source(const ConfigText& given, Report& report) {
   const auto& [name, folder, text] = given;
-  if (!looks_like_json(text)) return {entries_of_toml(text, name), std::nullopt};
+  if (!looks_like_json(text)) return read_toml(text, name);
 
   Json json = parse_json(text, name);
   if (json.contains("model_type")) {
@@ -124,7 +146,9 @@ Source read_source(const ConfigText& given, Report& report) {
   Source source;
   if (const auto model = json.find("model"); model != json.end() && model->is_object()) {
     if (const auto dims = model->find("dims"); dims != model->end()) {
-      source.dims = *dims;
+      const std::string where = name + ": model.dims";
+      if (!dims->is_object()) throw base::ConfigError(where + ": expected an object");
+      source.dims = entries_of_json(*dims, where);
       model->erase("dims");
     }
   }
@@ -197,7 +221,9 @@ void find_model(const Source& source, const ConfigText& given, const LoadOptions
   };
   try {
     if (source.dims && !is_name_overridden) {
-      config.dims = dims_from_json(*source.dims, given.name + ": model.dims");
+      config.dims = dims_from_entries(*source.dims, given.name + ": model.dims",
+                                      config.model.name.empty() ? "model" : config.model.name);
+      if (config.model.name.empty()) config.model.name = config.dims.name;
     } else {
       if (config.model.name.empty()) config.model.name = config.training.init_from;
       if (config.model.name.empty()) {

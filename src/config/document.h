@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -53,10 +54,11 @@ base::Json parse_json(const std::string& text, const std::string& file);
 
 // Return entries in the order of the file. REQUIRES for JSON: an object.
 std::vector<Entry> entries_of_json(const base::Json&, const std::string& file);
-// Throws ConfigError with file and line on bad syntax, and if there are more than 10000 dots. A
-// table inside a section is a value, with Tables::all a section "outer.inner".
-enum class Tables : uint8_t { top, all };
+// Throws ConfigError with file and line on bad syntax, and if there are more than 10000 dots.
+// Tables inside a section are values, except those that `is_opened` returns true for: they are
+// sections, such as "model.dims".
+using IsOpened = std::function<bool(std::string_view path)>;
 std::vector<Entry> entries_of_toml(const std::string& text, const std::string& file,
-                                   Tables = Tables::top);
+                                   const IsOpened& is_opened = {});
 
 }  // namespace trireme::config

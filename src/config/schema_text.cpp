@@ -128,7 +128,10 @@ std::string configuration_page() {
       "Element types have several spellings: `float32`, `fp32` and `f32`, `bfloat16` and "
       "`bf16`, `uint16` and `u16`; `run.json` uses one of them.\n\n"
       "`model.name` without a slash is searched as `<name>.toml` in the folder `models` beside "
-      "the configuration file, then in the installed model folders.\n";
+      "the configuration file, then in the installed model folders. A section `[model.dims]` with "
+      "the keys of a model file (`[model.dims.rope_scaling]`, `[model.dims.moe]`) describes a "
+      "model "
+      "that has no file; `model.name` is then only its name.\n";
   Config defaults;
   for (const std::vector<Key>& keys : by_section(keys_of(defaults))) {
     text += fmt::format("\n## [{}]\n\n{}", keys.front().section, table_of(keys));

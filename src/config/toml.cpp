@@ -73,13 +73,12 @@ struct Placed {
   Entry entry;
 };
 
-// With `opens_inner`: tables of sections are sections, too, as in Tables::all.
-struct Source {
-  const std::string& file;
-  bool opens_inner = false;
+// What collect() reads from, beside the table.
+struct TomlFile {
+  const std::string& name;
+  const IsOpened& is_opened;
 };
-
-void collect(const toml::table& table, const std::string& section, const Source& source,
+void collect(const toml::table& table, const std::string& section, const TomlFile& file,
              std::vector<Placed>& placed);
 
 // Returns the array if it is [[name]]: not empty, and all of its elements are tables.
@@ -90,7 +89,7 @@ const toml::array* tables_of(const toml::node& node) {
              : nullptr;
 }
 
-void collect_tables(const toml::array& tables, const std::string& list, const Source& source,
+void collect_tables(const toml::array& tables, const std::string& list, const TomlFile& file,
                     std::vector<Placed>& placed) {
   for (size_t i = 0; i < tables.size(); ++i) {
     const toml::table& table = *tables[i].as_table();
@@ -99,29 +98,29 @@ void collect_tables(const toml::array& tables, const std::string& list, const So
     placed.push_back({position,
                       {.section = section,
                        .value = {},
-                       .where = fmt::format("{}:{}", source.file, position.line),
+                       .where = fmt::format("{}:{}", file.name, position.line),
                        .is_section_start = true}});
-    collect(table, section, source, placed);
+    collect(table, section, file, placed);
   }
 }
 
-void collect(const toml::table& table, const std::string& section, const Source& source,
+void collect(const toml::table& table, const std::string& section, const TomlFile& file,
              std::vector<Placed>& placed) {
   for (const auto& [key, node] : table) {
     const toml::source_position position = key.source().begin;
-    const std::string where = fmt::format("{}:{}", source.file, position.line);
+    const std::string where = fmt::format("{}:{}", file.name, position.line);
     const std::string name(key.str());
+    const std::string path = section.empty() ? name : section + "." + name;
     const toml::table* inner = node.as_table();
     const toml::array* tables = section.ends_with(']') ? nullptr : tables_of(node);
     if (tables != nullptr) {
-      collect_tables(*tables, section.empty() ? name : section + "." + name, source, placed);
+      collect_tables(*tables, path, file, placed);
       continue;
     }
-    if (inner != nullptr && (section.empty() || source.opens_inner)) {
-      const std::string path = section.empty() ? name : section + "." + name;
+    if (inner != nullptr && (section.empty() || (file.is_opened && file.is_opened(path)))) {
       placed.push_back(
           {position, {.section = path, .value = {}, .where = where, .is_section_start = true}});
-      if (!name.empty()) collect(*inner, path, source, placed);
+      if (!name.empty()) collect(*inner, path, file, placed);
     } else {
       placed.push_back(
           {position, {.section = section, .key = name, .value = value_of(node), .where = where}});
@@ -156,7 +155,7 @@ size_t line_of_assertion(std::string_view text) {
 }  // namespace
 
 std::vector<Entry> entries_of_toml(const std::string& text, const std::string& file,
-                                   Tables tables) {
+                                   const IsOpened& is_opened) {
   // Tables nest with every dot of a key, and the library removes them by recursion.
   constexpr int64_t max_dots = 10'000;
   const auto dots = std::count(text.begin(), text.end(), '.');
@@ -176,7 +175,7 @@ std::vector<Entry> entries_of_toml(const std::string& text, const std::string& f
                                         std::string_view(error.description())));
   }
   std::vector<Placed> placed;
-  collect(table, "", {file, tables == Tables::all}, placed);
+  collect(table, "", {file, is_opened}, placed);
   // The library sorts keys alphabetically; messages follow the order of the file.
   std::stable_sort(placed.begin(), placed.end(),
                    [](const Placed& a, const Placed& b) { return a.position < b.position; });

@@ -22,8 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 using base::Json;
 
-spec::ModelDims dims_from_entries(const std::vector<Entry>& entries, const std::string& file,
-                                  const std::string& default_name);
 spec::ModelDims read_path(const fs::path& path);
 std::optional<spec::ModelDims> model_of_earlier_name(const std::string& name,
                                                      const std::vector<fs::path>& folders);
@@ -230,6 +228,8 @@ void check_sizes(const MoeKeys& moe, const std::string& file, Report& report) {
   }
 }
 
+}  // namespace
+
 spec::ModelDims dims_from_entries(const std::vector<Entry>& entries, const std::string& file,
                                   const std::string& default_name) {
   ModelKeys m;
@@ -279,6 +279,8 @@ spec::ModelDims dims_from_entries(const std::vector<Entry>& entries, const std::
   report.throw_if_any(file);
   return dims;
 }
+
+namespace {
 
 std::optional<spec::ModelDims> model_of_earlier_name(const std::string& name,
                                                      const std::vector<fs::path>& folders) {

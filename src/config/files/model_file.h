@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/text/json_fwd.h"
+#include "config/document.h"
 #include "config/files/moe_keys.h"
 #include "config/schema.h"
 #include "spec/model.h"
@@ -50,5 +51,8 @@ const std::vector<EarlierName>& earlier_model_names();
 // Convert the keys of a model file to JSON, and back. `where` names the origin in messages.
 base::Json to_json(const spec::ModelDims&);
 spec::ModelDims dims_from_json(const base::Json&, const std::string& where);
+// Reads the entries of a model file, whose sections are "", "rope_scaling" and "moe".
+spec::ModelDims dims_from_entries(const std::vector<Entry>& entries, const std::string& where,
+                                  const std::string& default_name);
 
 }  // namespace trireme::config
