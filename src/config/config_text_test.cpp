@@ -86,5 +86,69 @@ TEST(ConfigText, comments_are_at_the_head) {
   EXPECT_TRUE(text.starts_with("# first\n# second\n[model]\n")) << text;
 }
 
+// Keys of every kind, elements of lists and a model of no file read back as they were written.
+TEST(ConfigText, any_keys_load_as_themselves) {
+  const TemporaryFolder folder;
+  Config config = load(folder.write("given.toml", R"([model]
+name = "llama3.1-8b"
+vocab_size = 1000
+[optimizer]
+lr = 3e-05
+[precision]
+recipe = "fp8-tensor"
+bf16_blocks = [1, 3]
+[checkpoint]
+enable = false
+[[training.dataset]]
+path = "a \"b\"/c"
+weight = 0.25
+[[training.dataset]]
+path = "d"
+)"),
+                       {.model_folders = {shipped_models()}});
+  for (const bool has_dims : {false, true}) {
+    for (const bool is_above : {false, true}) {
+      WrittenKeys written{.comment = "head", .notes_above = is_above};
+      written.notes["debug.seed"] = "a default that is written";
+      written.notes["optimizer.lr"] = "was 3e-5";
+      if (has_dims) written.dims = config.dims;
+      const std::string text = toml_text(config, written);
+      LoadOptions options;
+      if (!has_dims) options.model_folders = {shipped_models()};
+      Config again = load(folder.write("again.toml", text), options);
+      EXPECT_TRUE(to_json(again) == to_json(config)) << text;
+      EXPECT_NE(text.find("seed = 0"), std::string::npos) << text;
+      EXPECT_NE(text.find(is_above ? "# was 3e-5\nlr" : "lr = 3e-05  # was 3e-5"),
+                std::string::npos)
+          << text;
+    }
+  }
+}
+
+TEST(ConfigText, the_sizes_of_a_model_may_be_in_the_file) {
+  const TemporaryFolder folder;
+  const std::string sizes = R"(
+layers = 2
+hidden = 64
+heads = 4
+ffn = 128
+vocab = 100
+max_seq = 32
+)";
+  const auto loaded_dims = [&](const std::string& text) {
+    return load(folder.write("own.toml", text), {}).dims;
+  };
+  const spec::ModelDims named =
+      loaded_dims("[model]\nname = \"mine\"\n[model.dims]\nfamily = \"llama\"" + sizes +
+                  "[model.dims.rope_scaling]\nfactor = 4\n");
+  EXPECT_EQ(named.name, "mine");
+  EXPECT_EQ(named.hidden, 64);
+  EXPECT_EQ(named.rope.scaling->factor, 4);
+  EXPECT_EQ(loaded_dims("[model.dims]\nfamily = \"gpt2\"" + sizes).name, "model");
+  const std::string wrong =
+      message_of([&] { (void)loaded_dims("[model.dims]\nfamily = \"gpt2\"\nlayer = 1" + sizes); });
+  EXPECT_NE(wrong.find("own.toml:3: layer: unknown key"), std::string::npos) << wrong;
+}
+
 }  // namespace
 }  // namespace trireme::config
