@@ -94,7 +94,8 @@ TEST(ScheduleVerbTest, impossible_requests_are_refused_with_the_nearest_possible
        "--costs 1,2: expected 3 to 4 numbers of at least 0, separated by commas"},
       {"schedule 1f1b --stages 2 --microbatches 4 --buffers 0", "deadlock with 0 send buffers"},
       {"schedule 1f1b --stages 1000000 --microbatches 8", "allowed are 1 to 4096"},
-      {"sim tiny_run.toml --stages 2", "the speed of a rank is not known: give --tflops"},
+      {"sim tiny_run.toml --stages 2",
+       "the speed of a rank is not known: give --machine NAME (one of a100"},
       {"sim tiny_run.toml --stages 99 --microbatches 4 --tflops 1", "99 stages, but"},
       {"sim tiny_run.toml --tflops 1 --straggler 1:2", "with a rank below 1"},
   };
@@ -118,6 +119,22 @@ TEST(SimVerbTest, without_options_it_simulates_the_pipeline_of_train) {
                   "--schedule 1f1b --training.global_batch_size=8"));
   EXPECT_EQ(asked["ranks"], 2);
   EXPECT_EQ(asked["stages"], 2);
+}
+
+TEST(SimVerbTest, a_machine_gives_the_speed) {
+  const Scratch s;
+  write_tiny(s);
+  const std::string call = "sim tiny_run.toml --stages 2 --microbatches 4 --training.dtype=bf16 ";
+  const auto step = [&](const std::string& rest) {
+    return trireme_json(s, words_of(call + rest))["step_time"].get<double>();
+  };
+  // 0.71 of 989 TFLOP/s: machines/h100.toml.
+  EXPECT_EQ(step("--machine H100"), step("--tflops 702.19"));
+  EXPECT_EQ(step("--system.machine=h100"), step("--machine h100"));
+  EXPECT_EQ(step("--system.machine=h100 --tflops 1"), step("--tflops 1"));
+  EXPECT_EQ(step("--system.peak_tflops=1"), step("--tflops 1"));
+  const Outcome text = trireme(s, words_of(call + "--machine h100"));
+  EXPECT_NE(text.out.find("702.2 TFLOP/s (bf16 of h100)"), std::string::npos) << text.out;
 }
 
 TEST(SimVerbTest, a_straggler_and_jitter_cost_time_and_a_seed_is_deterministic) {

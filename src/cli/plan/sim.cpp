@@ -9,6 +9,7 @@
 #include "cli/plan/schedule_report.h"
 #include "cli/verbs.h"
 #include "config/config.h"
+#include "config/files/machine_file.h"
 #include "schedule/catalogue.h"
 #include "schedule/generators/lanes.h"
 #include "sim/model_costs.h"
@@ -56,6 +57,43 @@ double above_zero(const Args& args, const std::string& name) {
   return number;
 }
 
+// What a rank computes in a second, in TFLOP/s.
+struct RankSpeed {
+  double tflops = 0;
+  double float8 = 0;   // of products in 8 bits; 0: by the ratio of an H200
+  std::string source;  // text behind the number in the title; empty: an option
+};
+
+// Returns the speed that large products reach on a machine.
+RankSpeed reached(const spec::Machine& machine, spec::Precision precision) {
+  const spec::Processor& p = machine.processor;
+  const bool is_fp32 = precision == spec::Precision::fp32 || p.bf16_flops <= p.fp32_flops;
+  return {.tflops = 1e-12 * p.gemm_reach * (is_fp32 ? p.fp32_flops : p.bf16_flops),
+          .float8 = 1e-12 * p.fp8_reach * p.fp8_fast * p.fp8_flops,
+          .source = fmt::format(" ({} of {})", is_fp32 ? "fp32" : "bf16", machine.name)};
+}
+
+RankSpeed speed_of(const Args& args, const config::Config& config, spec::Precision precision) {
+  const std::string machine =
+      args.has("--machine") ? args.text("--machine") : config.system.machine;
+  RankSpeed speed;
+  if (args.has("--tflops")) {
+    speed.tflops = above_zero(args, "--tflops");
+  } else if (args.has("--machine") || config.system.peak_tflops <= 0) {
+    if (machine.empty()) {
+      throw base::ConfigError(fmt::format(
+          "the speed of a rank is not known: give --machine NAME (one of {}), or --tflops, the "
+          "TFLOP/s that it reaches (or system.machine or system.peak_tflops)",
+          fmt::join(config::machine_names(machine_folders()), ", ")));
+    }
+    speed = reached(config::machine_from_file(machine, machine_folders()), precision);
+  } else {
+    speed.tflops = config.system.peak_tflops;
+  }
+  if (args.has("--fp8-tflops")) speed.float8 = above_zero(args, "--fp8-tflops");
+  return speed;
+}
+
 struct Pipeline {
   std::string name;
   Schedule schedule;
@@ -95,19 +133,13 @@ int run_sim(const Args& args) {
   const config::Config asked = config::load(
       args.text("config"), {.overrides = args.overrides(), .model_folders = model_folders()});
   const config::Config config = config::settle_dtype(config::solved(asked, 0), true);
-  double tflops = config.system.peak_tflops;
-  if (args.has("--tflops")) tflops = above_zero(args, "--tflops");
-  if (tflops <= 0) {
-    throw base::ConfigError(
-        "the speed of a rank is not known: give --tflops, the TFLOP/s that it reaches (or "
-        "system.peak_tflops)");
-  }
   const spec::ModelSpec model = spec::make_model(config.dims);
   const double bandwidth = args.has("--bandwidth") ? 1e9 * above_zero(args, "--bandwidth") : 0;
   const spec::Backend backend = spec::cuda_backend(true);
   const spec::Plan plan = train::make_plan(config, model, backend);
-  const double float8 = args.has("--fp8-tflops") ? 1e12 * above_zero(args, "--fp8-tflops") : 0;
-  const sim::Costs layers = layers_of(model, plan, backend, 1e12 * tflops, bandwidth, float8);
+  const RankSpeed speed = speed_of(args, config, plan.layout.precision);
+  const sim::Costs layers =
+      layers_of(model, plan, backend, 1e12 * speed.tflops, bandwidth, 1e12 * speed.float8);
 
   const auto [name, schedule, cut] = pipeline_of(args, config, model, plan, layers);
   const sim::Links links{{{.latency = 1e-6 * args.number("--latency-us"),
@@ -121,9 +153,11 @@ int run_sim(const Args& args) {
   std::string cut_text;
   for (const int first : cut) cut_text += fmt::format("{}{}", cut_text.empty() ? "" : " ", first);
   const std::string title = fmt::format(
-      "{} on {}: {} ranks, {} micro-batches of {} tokens, {:g} TFLOP/s, stages start at layers {}",
+      "{} on {}: {} ranks, {} micro-batches of {} tokens, {:.4g} TFLOP/s{}, stages start at layers "
+      "{}",
       model.name, name, schedule.ranks, schedule.microbatches,
-      config.training.local_batch_size * config.training.seq_len, tflops, cut_text);
+      config.training.local_batch_size * config.training.seq_len, speed.tflops, speed.source,
+      cut_text);
   report({title, schedule, result, true}, args);
   return 0;
 }
@@ -144,10 +178,17 @@ Verb sim_verb() {
       {.name = "--microbatches",
        .kind = Kind::integer,
        .help = "Micro-batches of one pipeline in a step; default: from the batch sizes"},
-      {.name = "--tflops", .kind = Kind::number, .help = "Speed that a rank reaches, in TFLOP/s"},
+      {.name = "--machine",
+       .help =
+           "Machine whose large products set the speed: a name in machines/, or a machine file; "
+           "default: system.machine"},
+      {.name = "--tflops",
+       .kind = Kind::number,
+       .help = "Speed that a rank reaches, in TFLOP/s; default: that of the machine"},
       {.name = "--fp8-tflops",
        .kind = Kind::number,
-       .help = "The same for products in 8 bits; default: 1.8 times --tflops, as on an H200"},
+       .help = "The same for products in 8 bits; default: that of the machine, or "
+               "1.8 times --tflops, as on an H200"},
       {.name = "--bandwidth",
        .kind = Kind::number,
        .help =
@@ -174,8 +215,9 @@ Verb sim_verb() {
       .name = "sim",
       .summary = "Simulate the time of a run's model on a pipeline",
       .details =
-          "The time of a layer is its FLOPs divided by --tflops, or its bytes divided by "
-          "--bandwidth\n"
+          "The time of a layer is its FLOPs divided by the speed of a rank (--tflops, or what "
+          "large\n"
+          "products reach on --machine or system.machine), or its bytes divided by --bandwidth\n"
           "if that is longer. Layers are split into stages so that the slowest stage is as fast "
           "as\n"
           "possible. Without --schedule, --stages, --chunks and --microbatches, the schedule and "
@@ -184,6 +226,7 @@ Verb sim_verb() {
           "weights.\n"
           "Any key of the configuration can be set as --section.key=value.\n\nExamples:\n"
           "  trireme sim configs/gpt2-124m.toml --tflops 100 --stages 4 --microbatches 16\n"
+          "  trireme sim configs/gpt2-124m.toml --machine h100 --stages 4 --microbatches 16\n"
           "  trireme sim configs/gpt2-124m.toml --tflops 100 --schedule zb-h1 --stages 4 "
           "--link 25 --straggler 2:1.2 --json",
       .options = std::move(options),
