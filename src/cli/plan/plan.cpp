@@ -5,12 +5,12 @@
 
 #include "base/error.h"
 #include "base/text/json.h"
+#include "cli/plan/plan_deadline.h"
 #include "cli/plan/plan_job.h"
 #include "cli/plan/plan_report.h"
+#include "cli/plan/plan_sizes.h"
 #include "cli/plan/plan_validate.h"
-#include "cli/plan/plan_words.h"
 #include "cli/verbs.h"
-#include "config/config_text.h"
 #include "obs/run_dir.h"
 #include "spec/layout/layout_text.h"
 
@@ -40,25 +40,12 @@ class SlowNotice {
 
 void write_config(const std::filesystem::path& file, const PlanQuestion& q, const Proposal& best,
                   bool may_replace) {
-  if (!best.confirmed.problem.empty()) {
-    throw base::ConfigError(fmt::format("--out: the engine cannot run {}: {}",
-                                        spec::words(best.layout), best.confirmed.problem));
-  }
-  if (q.model.empty()) {
-    throw base::ConfigError(
-        "--out: a configuration names the file of its model; give the model with --model or "
-        "--from-hf");
-  }
+  const std::string text = plan_config(q, best);
   if (std::filesystem::exists(file) && !may_replace) {
     throw base::IoError(fmt::format(
         "{}: already exists; give --overwrite to replace it, or another --out", file.string()));
   }
-  const std::string comment =
-      fmt::format("trireme plan: {} on {} x {}.\n{}\n{:.4g} s a step predicted, {}.",
-                  q.job.model.name, q.gpus, q.machine.name, spec::to_text(best.layout),
-                  best.confirmed.seconds, memory_text(best.confirmed.bytes));
-  obs::write_file(file, config::config_text(plan::workload_of(q.job), best.confirmed.plan.layout,
-                                            {.model = q.model, .comment = comment}));
+  obs::write_file(file, text);
 }
 
 int explain(const Args& args) {
@@ -85,13 +72,33 @@ int explain(const Args& args) {
   return 0;
 }
 
+// Prints a report, and returns the exit code.
+int print_answer(const Args& args, bool is_answered, const base::Json& json,
+                 const std::string& text) {
+  if (args.wants_json()) {
+    fmt::print("{}\n", json.dump());
+  } else {
+    fmt::print("{}", text);
+  }
+  return is_answered ? 0 : 1;
+}
+
 int run_plan(const Args& args) {
   if (args.has("--validate")) return validate_plans(args);
+  SlowNotice notice;
+  const plan::PlanProgress progress = [&notice](std::string_view doing) { notice.show(doing); };
+  if (asks_sizes(args)) {
+    const SizesReport report = plan_sizes(args, progress);
+    return print_answer(args, report.has_answer(), sizes_json(report), sizes_text(report));
+  }
+  if (args.has("--deadline")) {
+    const DeadlineReport report = plan_deadline(args, progress);
+    return print_answer(args, report.answer() != nullptr, deadline_json(report),
+                        deadline_text(report));
+  }
   if (!args.list("--explain").empty()) return explain(args);
   const PlanQuestion q = plan_question(args);
-  SlowNotice notice;
-  const PlanReport report =
-      plan_answer(q, [&notice](std::string_view doing) { notice.show(doing); });
+  const PlanReport report = plan_answer(q, progress);
   const bool is_written = report.best && args.has("--out");
   if (is_written) {
     write_config(args.text("--out"), q, report.best->proposal, args.flag("--overwrite"));
@@ -110,6 +117,15 @@ int run_plan(const Args& args) {
 Verb plan_verb() {
   std::vector<Option> options = plan_question_options();
   const std::vector<Option> more = {
+      {.name = "--days",
+       .kind = Kind::number,
+       .help = "Without a model: the sizes that --gpus can train in so many days"},
+      {.name = "--budget",
+       .kind = Kind::number,
+       .help = "Without a model: the sizes that --gpus can train for so many dollars"},
+      {.name = "--deadline",
+       .help = "With --tokens: the fewest GPUs that finish in so many days, or by a date "
+               "(2027-01-31); --gpus is then the most that there are"},
       {.name = "--out", .help = "Configuration file for trireme train to write the answer to"},
       {.name = "--overwrite",
        .kind = Kind::flag,
@@ -133,10 +149,17 @@ Verb plan_verb() {
           "Prices every layout of a job on a machine: time by term, memory by item. The best\n"
           "layouts are then planned exactly as the engine would run them. docs/planner.md "
           "describes\n"
-          "the method. Exit code 1: nothing fits; the report lists changes that would fit.\n\n"
+          "the method. Without a model, --days or --budget asks which size the GPUs can train; "
+          "with\n"
+          "--tokens, --deadline asks how many GPUs finish in time. Exit code 1: nothing fits; the "
+          "report lists changes that would fit.\n\n"
           "Examples:\n"
           "  trireme plan --model llama3.2-1b --machine h200 --gpus 8 --batch 512 --seq-len 4096\n"
-          "  trireme plan --model llama3.2-1b --machine h200 --gpus 8 --batch 512 --tokens 2e10\n"
+          "  trireme plan --model llama3.2-1b --machine h200 --gpus 8 --batch 512 --tokens 20B\n"
+          "  trireme plan --machine h100 --gpus 8 --days 7\n"
+          "  trireme plan --machine h100 --gpus 8 --budget 5k --price 2.5\n"
+          "  trireme plan --model llama3.1-8b --machine h100 --batch-tokens 2M --tokens 160B "
+          "--deadline 30\n"
           "  trireme plan configs/llama-11m.toml --machine h200 --json\n"
           "  trireme plan --from-hf DIR --machine h100 --gpus 64 --batch-tokens 4e6\n"
           "  trireme plan --validate runs.jsonl",

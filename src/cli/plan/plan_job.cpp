@@ -85,8 +85,9 @@ void take_run(const Args& args, PlanQuestion& q) {
       throw base::ConfigError(fmt::format(
           "--price {}: must be from 0 to 1,000,000 dollars per GPU-hour", args.text("--price")));
     }
-    if (!args.has("--tokens")) {
-      throw base::ConfigError("--price: the cost is that of a whole run; also give --tokens");
+    if (!args.has("--tokens") && !args.has("--days") && !args.has("--budget")) {
+      throw base::ConfigError(
+          "--price: the cost is that of a whole run; also give --tokens (or --days or --budget)");
     }
     q.dollars_per_gpu_hour = price;
   }
@@ -128,15 +129,28 @@ spec::Layout asked_layout(const PlanQuestion& q, const std::string& text) {
   return l;
 }
 
-PlanQuestion plan_question(const Args& args) {
-  PlanQuestion q;
-  if (args.has("--gpus") && (args.integer("--gpus") < 1 || args.integer("--gpus") > max_gpus)) {
+std::optional<int64_t> asked_gpus(const Args& args) {
+  if (!args.has("--gpus")) return {};
+  const int64_t gpus = args.integer("--gpus");
+  if (gpus < 1 || gpus > max_gpus) {
     throw base::ConfigError(fmt::format("--gpus {}: from 1 to {}", args.text("--gpus"), max_gpus));
   }
+  return gpus;
+}
+
+PlanQuestion plan_question(const Args& args, int64_t gpus) {
+  PlanQuestion q;
+  const std::optional<int64_t> asked = asked_gpus(args);
   take_source(args, q);
   take_seq_len(args, q);
   take_batch(args, q);
-  if (args.has("--gpus")) q.gpus = args.integer("--gpus");
+  if (asked) q.gpus = *asked;
+  if (gpus > 0) q.gpus = gpus;
+  complete_question(args, q);
+  return q;
+}
+
+void complete_question(const Args& args, PlanQuestion& q) {
   std::string missing;
   const auto need = [&missing](bool is_there, const char* what) {
     if (!is_there) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", what);
@@ -179,7 +193,6 @@ PlanQuestion plan_question(const Args& args) {
     q.space.precision = {spec::Precision::fp32};
     if (q.is_dtype_open && !args.has("--layout")) q.asked->precision = spec::Precision::fp32;
   }
-  return q;
 }
 
 }  // namespace trireme::cli

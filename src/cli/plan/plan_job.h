@@ -33,8 +33,13 @@ struct PlanQuestion {
 // ConfigError that names the word.
 spec::Layout asked_layout(const PlanQuestion&, const std::string& text);
 
-// Reads the question from the options. Throws ConfigError that lists all missing options.
-PlanQuestion plan_question(const Args&);
+// Reads the question from the options. Throws ConfigError that lists all missing options. With
+// `gpus` above 0: for this number of GPUs instead of --gpus.
+PlanQuestion plan_question(const Args&, int64_t gpus = 0);
+// Reads everything but the job, its batch and its number of GPUs, which the question has.
+void complete_question(const Args&, PlanQuestion&);
+// Returns --gpus, if it is given and legal.
+std::optional<int64_t> asked_gpus(const Args&);
 std::vector<Option> plan_question_options();
 
 }  // namespace trireme::cli

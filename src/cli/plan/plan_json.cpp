@@ -5,6 +5,7 @@
 
 #include "base/text/json.h"
 #include "cli/plan/plan_report.h"
+#include "cli/plan/plan_words.h"
 #include "spec/layout/layout_text.h"
 
 namespace trireme::cli {
@@ -70,9 +71,12 @@ Json run_json(const std::optional<plan::RunCost>& run) {
           {"dollars", run->dollars ? Json(*run->dollars) : Json()}};
 }
 
+}  // namespace
+
 Json planned_json(const PlanQuestion& q, const PlannedLayout& planned) {
   const plan::Proposal& p = planned.proposal;
   Json json = candidate_json({p.layout, planned.price});
+  json["name"] = named_layout(p.layout);
   json["kind"] = std::string(plan::name_of(plan::kind_of(p.layout)));
   json["bytes"] = planned.bytes;
   json["items"] = Json::object();
@@ -95,6 +99,8 @@ Json planned_json(const PlanQuestion& q, const PlannedLayout& planned) {
   json["run"] = run_json(planned.run);
   return json;
 }
+
+namespace {
 
 // With `over`: adds each time relative to that one.
 Json planned_list(const PlanQuestion& q, const std::vector<PlannedLayout>& list,
@@ -150,6 +156,20 @@ void add_nothing_fits(const PlanReport& r, Json& json) {
   }
 }
 
+// What the terms of a step and the items of memory mean.
+Json meanings_json(const PlanReport& r) {
+  Json terms = Json::object(), items = Json::object();
+  for (size_t i = 0; i < static_cast<size_t>(Term::count); ++i) {
+    const auto term = static_cast<Term>(i);
+    terms[std::string(plan::name_of(term))] = plan::meaning_of(term);
+  }
+  for (const auto* planned : {&r.best, &r.nearest}) {
+    if (!*planned) continue;
+    for (const MemoryItem& item : (*planned)->items) items[item.name] = item.meaning;
+  }
+  return {{"terms", terms}, {"items", items}};
+}
+
 Json precisions_json(const PlanReport& r) {
   Json all = Json::array();
   for (const PlannedPrecision& own : r.precisions) {
@@ -170,6 +190,7 @@ Json textbook_json(const PlanReport& r) {
     steps.push_back({{"what", step.what}, {"why", step.why}});
   }
   Json json = {{"layout", textbook.layout ? Json(spec::to_text(*textbook.layout)) : Json()},
+               {"name", r.textbook ? Json(named_layout(r.textbook->proposal.layout)) : Json()},
                {"seconds", r.textbook ? Json(r.textbook->seconds()) : Json()},
                {"steps", steps}};
   if (r.textbook && r.best) {
@@ -242,6 +263,7 @@ Json answer_json(const PlanReport& r) {
   json["rejected"] = rejected_json(r);
   json["textbook"] = textbook_json(r);
   json["batch_efficiency"] = plan::batch_efficiency(q.job);
+  json["meanings"] = meanings_json(r);
   json["search"] = search_json(found);
   return json;
 }

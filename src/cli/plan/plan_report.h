@@ -92,8 +92,13 @@ std::string change_text(const PlannedChange&);
 // "memory: at least 84.6 GiB of 75.1 GiB", or the violated rule.
 std::string rejection_text(const PlanQuestion&, const plan::Rejected&);
 
+// Returns the configuration for `trireme train` that runs the layout. Throws ConfigError if the
+// engine cannot run it, or the question names no file of its model.
+std::string plan_config(const PlanQuestion&, const plan::Proposal&);
+
 std::string answer_text(const PlanReport&, bool is_long);
 base::Json answer_json(const PlanReport&);
+base::Json planned_json(const PlanQuestion&, const PlannedLayout&);
 
 // Formats a layout behind `label`; a layout that does not fit starts with "does not fit".
 std::string layout_text(const PlanQuestion&, const std::string& label, const PlannedLayout&);

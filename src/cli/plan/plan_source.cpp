@@ -98,7 +98,8 @@ void take_source(const Args& args, PlanQuestion& q) {
   } else {
     throw base::ConfigError(
         "nothing to plan: give a configuration, --model, --from-hf, --from-megatron or "
-        "--from-torchtitan");
+        "--from-torchtitan; or, to learn which size of model fits a time or a budget, --days or "
+        "--budget with --machine and --gpus");
   }
 }
 

@@ -108,6 +108,7 @@ Answer answer(const Job& job, const spec::Machine& machine, const Stack& stack,
     if (const Proposal* nearest = finalists.nearest()) result.nearest = *nearest;
     const StateNeed need = state_need(job, machine, stack, options);
     if (options.gpus < need.min_gpus) result.state = need;
+    if (more.is_brief) return result;
     SearchOptions other = options;
     other.visit = {};
     result.changes = changes_that_fit(job, machine, stack, other, more.progress);
@@ -132,6 +133,7 @@ Answer answer(const Job& job, const spec::Machine& machine, const Stack& stack,
     (void)finalists.add(layout);
   }
   add_choice(finalists, result);
+  if (more.is_brief) return result;
   add_neighbours(finalists, result);
   add_precisions(job, options, finalists, result);
   add_smaller(job, machine, stack, options, more.progress, result);

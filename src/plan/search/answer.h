@@ -51,6 +51,9 @@ struct Answer {
 struct AnswerOptions {
   std::vector<Layout> known;  // further candidates, if the limits allow them
   PlanProgress progress;
+  // Only best, passed_over and textbook, or nearest and state: for questions that compare many
+  // searches. `best` is the same with and without it.
+  bool is_brief = false;
 };
 Answer answer(const Job&, const spec::Machine&, const Stack&, const SearchOptions&,
               const AnswerOptions& = {});
