@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 #include "base/text/json.h"
+#include "cli/plan/plan_deadline.h"
+#include "cli/plan/plan_sizes.h"
 #include "cli/verbs.h"
 #include "config/files/machine_file.h"
 #include "config/files/model_file.h"
@@ -64,6 +66,7 @@ std::set<std::string> parameter_names() {
     std::ranges::replace(name, '-', '_');
     names.insert(name);
   }
+  names.insert({"days", "budget", "deadline"});
   return names;
 }
 
@@ -72,7 +75,24 @@ base::Json choices_json() {
   for (const NamedFiles& files : shipped_files()) {
     json[std::string(files.parameter) + "s"] = files.names;
   }
+  base::Json& longest = json["max_seq"] = base::Json::object();  // of each model
+  for (const std::string& model : config::model_names(model_folders())) {
+    longest[model] = config::model_from_file(model, model_folders()).max_seq;
+  }
   return json;
+}
+
+// {"toml": TEXT}, or {"toml": "", "missing": why there is none}.
+base::Json config_json(const PlanReport& report) {
+  const auto missing = [](const std::string& why) {
+    return base::Json{{"toml", ""}, {"missing", why}};
+  };
+  if (!report.best) return missing("no layout fits");
+  try {
+    return {{"toml", plan_config(report.question, report.best->proposal)}};
+  } catch (const base::ConfigError& error) {
+    return missing(error.what());
+  }
 }
 
 // {"svg": TEXT}, or {"svg": "", "missing": why there is no picture}.
@@ -99,6 +119,13 @@ base::Json picture_json(const PlanReport& report, int64_t max_actions) {
   const sim::Result played =
       plan::play_pipeline(q.job, q.machine, q.stack, p.confirmed.plan, p.layout);
   return {{"svg", sim::svg({{spec::to_text(p.layout), &schedule, &played, true}})}};
+}
+
+// Returns the words of `trireme plan` behind the program's name.
+std::vector<std::string> call_of(const board::Request& request) {
+  std::vector<std::string> words = plan_words(request);
+  words.insert(words.begin(), "plan");
+  return words;
 }
 
 }  // namespace
@@ -129,26 +156,46 @@ std::vector<std::string> plan_words(const board::Request& request) {
   return words;
 }
 
-PlanPage::Answer PlanPage::answer_to(const board::Request& request) {
-  const std::vector<std::string> words = plan_words(request);
-  const std::string key = fmt::format("{}", fmt::join(words, "\n"));
-  std::vector<std::string> call = {"plan"};
-  call.insert(call.end(), words.begin(), words.end());
-  const CommandSet commands = all_commands();
-  const PlanQuestion question = plan_question(parse_call(commands, call).args);
-  const std::unique_lock lock(mutex_, std::chrono::duration<double>(limits_.queue_seconds));
-  if (!lock) throw TimeLimit("the planner is busy with earlier questions: ask again later");
-  const auto known = std::ranges::find(kept_, key, &std::pair<std::string, Answer>::first);
-  if (known != kept_.end()) return known->second;
+plan::PlanProgress PlanPage::time_limit() const {
   const double begin = obs::steady_seconds();
-  const auto check_time = [&](std::string_view /*doing*/) {
+  return [begin, this](std::string_view /*doing*/) {
     if (obs::steady_seconds() - begin < limits_.search_seconds) return;
     throw TimeLimit(fmt::format(
         "the search has taken more than {:.0f} s: limit the layouts (tp, pp, micro_batch), or run "
         "trireme plan with the same question",
         limits_.search_seconds));
   };
-  auto answer = std::make_shared<const PlanReport>(plan_answer(question, check_time));
+}
+
+std::unique_lock<std::timed_mutex> PlanPage::turn() {
+  std::unique_lock lock(mutex_, std::chrono::duration<double>(limits_.queue_seconds));
+  if (!lock) throw TimeLimit("the planner is busy with earlier questions: ask again later");
+  return lock;
+}
+
+base::Json PlanPage::answer_json_to(const board::Request& request) {
+  const CommandSet commands = all_commands();
+  const Call call = parse_call(commands, call_of(request));
+  if (asks_sizes(call.args)) {
+    const std::unique_lock<std::timed_mutex> lock = turn();
+    return sizes_json(plan_sizes(call.args, time_limit()));
+  }
+  if (call.args.has("--deadline")) {
+    const std::unique_lock<std::timed_mutex> lock = turn();
+    return deadline_json(plan_deadline(call.args, time_limit()));
+  }
+  return answer_json(*answer_to(request));
+}
+
+PlanPage::Answer PlanPage::answer_to(const board::Request& request) {
+  const std::vector<std::string> words = call_of(request);
+  const std::string key = fmt::format("{}", fmt::join(words, "\n"));
+  const CommandSet commands = all_commands();
+  const PlanQuestion question = plan_question(parse_call(commands, words).args);
+  const std::unique_lock<std::timed_mutex> lock = turn();
+  const auto known = std::ranges::find(kept_, key, &std::pair<std::string, Answer>::first);
+  if (known != kept_.end()) return known->second;
+  auto answer = std::make_shared<const PlanReport>(plan_answer(question, time_limit()));
   if (kept_.size() >= limits_.kept_answers) kept_.erase(kept_.begin());
   kept_.emplace_back(key, answer);
   return answer;
@@ -158,7 +205,10 @@ std::optional<board::Response> PlanPage::handle(const board::Request& request) {
   try {
     if (request.path == "/api/plan/choices") return board::json_response(choices_json());
     if (request.path == "/api/plan") {
-      return board::json_response(answer_json(*answer_to(request)));
+      return board::json_response(answer_json_to(request));
+    }
+    if (request.path == "/api/plan/toml") {
+      return board::json_response(config_json(*answer_to(request)));
     }
     if (request.path == "/api/plan/schedule") {
       return board::json_response(picture_json(*answer_to(request), limits_.picture_actions));

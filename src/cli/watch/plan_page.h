@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text/json_fwd.h"
 #include "board/request.h"
 #include "cli/plan/plan_report.h"
 
@@ -36,7 +37,13 @@ class PlanPage {
  private:
   using Answer = std::shared_ptr<const PlanReport>;  // shared: it may be dropped while it is used
 
+  // The object of `trireme plan --json`, also for sizes and deadlines.
+  base::Json answer_json_to(const board::Request& request);
   Answer answer_to(const board::Request& request);
+  // Waits until no other question is searched. Throws if that takes too long.
+  std::unique_lock<std::timed_mutex> turn();
+  // Returns a function that throws after the time of a search.
+  plan::PlanProgress time_limit() const;
 
   PlanPageLimits limits_;
   std::timed_mutex mutex_;                            // guards kept_, and is held during a search
