@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text of numbers. digits() shows a value as the server sent it; the others are for headings and
-// axes, where the full value stands in a tooltip or a table.
+// Text of numbers. digits() shows a value as the server sent it, for tooltips and tables of raw
+// values; the others show at most five significant digits of what was measured. Counts are whole.
 
 // The shortest digits that give the same number; "NaN" and "Infinity" arrive as text.
 export function digits(value) {
@@ -31,6 +31,23 @@ function rounded(value, figures) {
   return String(Number(value.toPrecision(figures)));
 }
 
+// 3.1752952931830625 -> "3.1753", 8039.730421978884 -> "8039.7", 1234567.8 -> "1,234,600",
+// 0.000020155 -> "2.0155e−5": a measured value that has no unit, or whose unit follows.
+export function brief(value, figures = 5) {
+  if (typeof value !== 'number' || !Number.isFinite(value)) return digits(value);
+  const short = Number(value.toPrecision(figures));
+  const size = Math.abs(short);
+  if (size !== 0 && (size < 1e-3 || size >= 1e12)) {
+    return String(Number(short.toPrecision(figures)).toExponential()).replace('e+', 'e').replace('e-', 'e−');
+  }
+  return size < 1e4 ? String(short) : grouped(short);
+}
+
+// The same for 32-bit floats: fewer digits if fewer give the same number.
+export function brief32(value) {
+  return Number.isFinite(value) ? brief(Number(digits32(value))) : digits(value);
+}
+
 // 1.9e11 -> "190B": counts in headings and on axes.
 export function compact(value, figures = 3) {
   if (typeof value !== 'number' || !Number.isFinite(value)) return digits(value);
@@ -53,8 +70,12 @@ export function bytesText(value) {
   return `${rounded(value, value >= 1000 ? 4 : 3)} ${units[unit]}`;
 }
 
+// 0.12345 -> "12.3 %"; a share that is not zero is never shown as zero.
 export function percent(share, figures = 3) {
-  return typeof share === 'number' ? `${rounded(share * 100, figures)} %` : digits(share);
+  if (typeof share !== 'number' || !Number.isFinite(share)) return digits(share);
+  const size = Math.abs(share) * 100;
+  if (size !== 0 && size < 0.01) return share < 0 ? '> −0.01 %' : '< 0.01 %';
+  return `${Number(Number((share * 100).toPrecision(figures)).toFixed(2))} %`;
 }
 
 export function money(dollars) {
@@ -119,4 +140,22 @@ export function columnText(column, value) {
   if (column.endsWith('_watts')) return `${rounded(value, 4)} W`;
   if (column.endsWith('_celsius')) return `${rounded(value, 3)} °C`;
   return compact(value, 4);
+}
+
+// The unit of a tag of metrics.jsonl follows from its name, too.
+export function tagText(tag, value) {
+  if (typeof value !== 'number' || !Number.isFinite(value)) return digits(value);
+  if (/(\(s\)|_seconds|\/seconds)$/.test(tag)) return duration(value);
+  if (tag.endsWith('(%)')) return `${brief(value, 4)} %`;
+  if (tag.endsWith('(GiB)')) return bytesText(value * 2 ** 30);
+  if (tag.endsWith('bytes_per_second')) return `${bytesText(value)}/s`;
+  if (tag.endsWith('/bytes')) return bytesText(value);
+  if (tag === 'throughput(tps)') return `${brief(value)} tokens/s`;
+  if (tag === 'tflops') return `${brief(value)} TFLOP/s`;
+  return isCount(tag) ? grouped(value) : brief(value);
+}
+
+// Tags whose values are whole numbers of things.
+export function isCount(tag) {
+  return /^(tokens($|\/)|step$|skipped|clipped$|validation_metrics\/tokens)|(idle_experts|busiest_expert)$/.test(tag);
 }
