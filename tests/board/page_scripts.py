@@ -73,6 +73,49 @@ return shares.map((share) => {
 });
 """
 
+# Notes every text that a page draws on a canvas; runs before the scripts of the page.
+NOTE_CANVAS_TEXTS = """
+window.canvas_texts = new Set();
+const fill = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function(text, ...rest) {
+  window.canvas_texts.add(String(text));
+  return fill.call(this, text, ...rest);
+};
+"""
+
+# Numbers with more than six significant digits in the texts of a page and of its canvases: [[number,
+# text, where]]. Tooltips and tables of raw values (.chart-table) may have more. A whole number with
+# separators is a count, unless a unit of something measured follows; dates and names are none.
+LONG_NUMBERS = """
+const dates = /\\d{4}-\\d\\d-\\d\\d([ T]\\d\\d:\\d\\d(:\\d\\d)?)?/g;
+const numbers = /(?<![\\w.,:\\/-])(\\d[\\d,]*\\.\\d+([eE][-−+]?\\d+)?(?!\\d|\\.\\d)|\\d[\\d,]*([eE][-−+]?\\d+)?(?![\\w:\\/-]|[.,]\\d))/g;
+const units = /^\\s*(bytes|B|[KMGT]iB|s|ms|µs|seconds|%|x|×|dollars|FLOP|W|Hz|tokens\\/s)(?![\\w])/;
+const isLong = (number, rest) => {
+  const [mantissa] = number.split(/[eE]/);
+  const is_whole = !mantissa.includes('.') && mantissa === number;
+  let figures = mantissa.replace(/[,.]/g, '').replace(/^0+/, '');
+  if (is_whole) figures = figures.replace(/0+$/, '');
+  return figures.length > 6 && !(is_whole && number.includes(',') && !units.test(rest));
+};
+const found = [];
+let count = 0;
+const look = (text, where) => {
+  const plain = text.replace(dates, '');
+  for (const match of plain.matchAll(numbers)) {
+    ++count;
+    if (isLong(match[0], plain.slice(match.index + match[0].length))) found.push([match[0], text.slice(0, 80), where]);
+  }
+};
+const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+  const parent = node.parentElement;
+  if (parent.closest('script, style, noscript, .chart-table')) continue;
+  look(node.textContent, parent.closest('[id]')?.id || parent.tagName);
+}
+for (const text of window.canvas_texts || []) look(text, 'canvas');
+return [count, found];
+"""
+
 # Buckets of random series against plain loops over all points; returns what differs.
 CHECK_BUCKETS = """
 return import('/app/buckets.js').then(({bucketsOf}) => {

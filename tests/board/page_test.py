@@ -8,6 +8,7 @@ from decimal import Decimal
 import board_rig
 from board_rig import Board, PageTest
 from page_scripts import BOXES, CHECK_BUCKETS, COLUMN_PIXELS, CONTRAST
+from rich_run import write_rich_run
 from run_folder import START, write_run
 
 LOSS = "loss_metrics/global_avg_loss"
@@ -37,6 +38,22 @@ def noisy(seed):
 
 EVENTS = [event(1, "start", "attempt 1 starts on 16 ranks"), event(120, "spike", "loss is 9 deviations high", "warning"),
           event(150, "verdict", "rank 3 does not answer", "error", rank=3, node="node-0")]
+
+# Every row of panels reaches both edges of its grid.
+NO_HOLES = """[...document.querySelectorAll('.grid')].every((grid) => {
+  const width = grid.clientWidth - 2 * parseFloat(getComputedStyle(grid).paddingLeft);
+  const rows = new Map();
+  for (const panel of grid.children) {
+    if (panel.hidden) continue;
+    const box = panel.getBoundingClientRect();
+    const row = rows.get(Math.round(box.top)) || [];
+    rows.set(Math.round(box.top), [...row, box]);
+  }
+  return rows.size > 0 && [...rows.values()].every((boxes) =>
+      Math.abs(Math.max(...boxes.map((box) => box.right)) - Math.min(...boxes.map((box) => box.left)) - width) < 1.5 &&
+      Math.abs(boxes.reduce((sum, box) => sum + box.width + 12, -12) - width) < 14);
+})"""
+
 
 def overlaps(boxes):
     found = []
@@ -75,7 +92,7 @@ class Pages(PageTest):
     def test_every_panel_is_shown_without_errors_and_without_requests_elsewhere(self):
         browser = self.browser
         browser.reset(height=6000)
-        with Board(self.make_run()) as board:
+        with Board(write_rich_run(self.folder("rich"))) as board:
             browser.open_page(board.url)
             browser.wait_for("document.querySelectorAll('#ranks canvas').length > 0 && "
                              "document.querySelector('#checkpoints .body').childNodes.length > 0 && "
@@ -85,6 +102,22 @@ class Pages(PageTest):
             self.expect_quiet(board.origin)
             self.assertEqual(browser.js("return document.cookie"), "", "the token's cookie is readable by scripts")
             self.assertNotIn("token", browser.js("return location.href"))
+            self.assertEqual(browser.js("return [...document.querySelectorAll('.panel')].filter((one) => one.hidden).length"), 0)
+
+    def test_panels_without_data_are_one_line_and_rows_have_no_holes(self):
+        browser = self.browser
+        with Board(write_run(self.folder("bare"), steps=20), write_rich_run(self.folder("rich"), steps=20)) as board:
+            hidden = "[...document.querySelectorAll('.panel[hidden]')].map((one) => one.id).sort().join(' ')"
+            for run, wanted in ((0, "collectives data experts hardware layers ledger memory numerics pipeline ranks"), (1, "")):
+                browser.reset(1280, 6000)
+                browser.open_page(f"{board.url}#run={run}")
+                browser.wait_for(f"{hidden} === arguments[0]", wanted)
+                line = browser.js("return document.querySelector('.missing').innerText")
+                self.assertEqual(len(line.split(" · ")), len(wanted.split()) or 1, line)
+                for width in (400, 800, 1280, 2560):
+                    with self.subTest(run=run, width=width):
+                        browser.resize(width, 6000)
+                        browser.wait_for(NO_HOLES, seconds=5)
 
     def test_layout_contrast_and_keyboard_at_every_width(self):
         browser = self.browser
@@ -195,7 +228,7 @@ class Pages(PageTest):
                 self.assertIn(text.split("\u2028")[0], found, where)
             self.expect_quiet(board.origin)
 
-    def test_cursor_table_and_csv_have_the_digits_of_the_file(self):
+    def test_tooltips_tables_and_csv_have_the_digits_of_the_file(self):
         run = self.make_run(steps=150)
         with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as file:
             lines = [json.loads(line, parse_float=str, parse_int=str) for line in file]
@@ -211,9 +244,12 @@ class Pages(PageTest):
                         const [panel, step] = arguments;
                         return import('/app/view.js').then((page) => {
                           page.setCursor(step);
-                          return document.querySelector(`#${panel} .legend .value`).textContent;
+                          const value = document.querySelector(`#${panel} .legend .value`);
+                          return [value.textContent, value.title];
                         })""", panel, step)
-                    self.assertEqual(Decimal(shown), Decimal(written[step][tag]), f"{tag} at step {step}")
+                    short, exact = shown[0].split(" (")[0].replace("−", "-"), shown[1].split(": ")[0].split(" (")[0]
+                    self.assertEqual(Decimal(exact), Decimal(written[step][tag]), f"{tag} at step {step}")
+                    self.assertEqual(Decimal(short), Decimal(f"{Decimal(exact):.4e}"), f"{tag} at step {step}")
             browser.js("document.querySelector('#learning button[title*=table]').click()")
             rows = browser.wait_for("""[...document.querySelectorAll('#learning tbody tr')].map((row) =>
                 [...row.cells].map((cell) => cell.textContent))""")

@@ -54,17 +54,21 @@ def write_lines(path, objects):
             out.write(json.dumps(one, ensure_ascii=False) + "\n")
 
 
-def write_run(folder, name="a run", steps=200, values=None, total=None, events=(), ranks=0, prediction=None):
-    """values(step) -> {tag: value}. Returns the folder."""
+def write_run(folder, name="a run", steps=200, values=None, total=None, events=(), ranks=0, prediction=None, config=None,
+              validations=None):
+    """values(step) -> {tag: value}; validations: {step: {tag: value}}. Returns the folder."""
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "run.json"), "w", encoding="utf-8") as out:
-        json.dump({"job": {"name": name, "dump_folder": folder}, "training": {"steps": total or steps}}, out)
+        json.dump({"job": {"name": name, "dump_folder": folder}, "training": {"steps": total or steps}, **(config or {})},
+                  out)
     values = values or (lambda step: {"loss_metrics/global_avg_loss": 2 + 3 / step, "grad_norm": 1 / step + 0.5,
                                       "tokens": step * 4096})
     with open(os.path.join(folder, "metrics.jsonl"), "w", encoding="utf-8") as out:
         out.write(json.dumps({"kind": "start", "attempt": 1, "step": 0, "time": START, "name": name}) + "\n")
         for step in range(1, steps + 1):
             out.write(metric_line(step, values(step)))
+            if validations and step in validations:
+                out.write(metric_line(step, validations[step], kind="validation"))
     write_lines(os.path.join(folder, "events.jsonl"), events)
     if ranks:
         columns = ["step_seconds", "compute_seconds", "memory_bytes"]

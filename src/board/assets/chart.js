@@ -4,8 +4,10 @@
 import {bucketAt, isFinitePoint, lowerBound} from './buckets.js';
 import {chartTable} from './chart_table.js';
 import {buttonElement, el, replace, sizeCanvas, svgElement, tableButton, watchWidth} from './dom.js';
-import {compact, digits} from './format.js';
-import {cssColor, paintBetween, paintSeries, seriesColor, seriesDash} from './paint.js';
+import {brief, digits, tagText} from './format.js';
+import {paintMarks} from './marks.js';
+import {cssColor, paintBetween, paintSeries, seriesColor, seriesDash, textFont, textScale} from './paint.js';
+import {isFillingAll, isPrinting, onFillAll, onPrint} from './print.js';
 import {addSeriesUser, askedWidth, refreshSeries, seriesOf} from './series.js';
 import {logTicks, numberTicks, timeTicks} from './ticks.js';
 import {changeView, cursorX, onCursor, setCursor, showRange, shownRange, view} from './view.js';
@@ -13,7 +15,7 @@ import {changeView, cursorX, onCursor, setCursor, showRange, shownRange, view} f
 // options: lines() -> [{run, tag, label, style, derive}] with style {color, dash: indices, dots,
 // is_line_only}; derive(buckets) makes a line for reference out of the tag's points;
 // between() -> [{run, low, high, color}]; bands() -> [{low, high, label}] of constant height;
-// marks() -> [{x, letter, kind, text}]; log_y; name, for the table and the screen reader.
+// marks() -> [{x, letter, kind, text, label}]; needs() -> [{run, tag}] beside the lines; log_y; name, for the table and the screen reader.
 export function makeChart(panel, options) {
   keepFramePlugins();
   const chart = new LineChart(panel, options);
@@ -24,6 +26,8 @@ export function makeChart(panel, options) {
     if (chart.is_near && chart.width() > askedWidth()) refreshSeries();
   });
   // A chart far below the window asks for nothing until the reader comes near.
+  onFillAll(() => (chart.is_near === false ? refreshSeries() : null));
+  onPrint(() => chart.resize());
   new IntersectionObserver((entries) => {
     const was_near = chart.is_near;
     chart.is_near = entries[entries.length - 1].isIntersecting;
@@ -65,9 +69,10 @@ class LineChart {
 
   needs() {
     if (this.is_near === null) this.is_near = this.holder.getBoundingClientRect().top < window.innerHeight + 300;
-    if (!this.is_near && !this.is_table) return [];
+    if (!this.is_near && !this.is_table && !isFillingAll()) return [];
     const found = this.options.lines().map(({run, tag}) => ({run, tag}));
     for (const {run, low, high} of this.betweens()) found.push({run, tag: low}, {run, tag: high});
+    if (this.options.needs) found.push(...this.options.needs());
     return found;
   }
 
@@ -98,8 +103,12 @@ class LineChart {
     this.draw();
   }
 
-  // Draws with the next frame, once, however often it is called until then.
+  // Draws with the next frame, once, however often it is called until then; on paper at once.
   draw() {
+    if (isPrinting()) {
+      this.drawNow();
+      return;
+    }
     if (this.is_scheduled) return;
     this.is_scheduled = true;
     window.requestAnimationFrame(() => {
@@ -129,9 +138,9 @@ class LineChart {
       plotter: (event) => this.paint(event.drawingContext, event.plotArea),
       axes: {
         x: {ticker: (from, to, pixels) => this.xTicks(from, to, pixels), logscale: this.is_log_x,
-          axisLabelWidth: 60, drawGrid: false},
+          axisLabelWidth: Math.round(60 * textScale()), drawGrid: false},
         y: {ticker: (from, to, pixels) => (this.is_log_y && low > 0 ?
-          logTicks(from, to, pixels, 26) : numberTicks(from, to, pixels, 34)), axisLabelWidth: 46},
+          logTicks(from, to, pixels, 26) : numberTicks(from, to, pixels, 34)), axisLabelWidth: Math.round(46 * textScale())},
       },
       gridLineColor: cssColor('--grid'), axisLineColor: cssColor('--grid'),
     };
@@ -141,7 +150,7 @@ class LineChart {
     } else {
       this.frame = new window.Dygraph(this.frame_div, file, {
         labels: ['x', 'y'], interactionModel: {},
-        axisLabelFontSize: 11, highlightCircleSize: 0, gridLineWidth: 1, axisTickSize: 2,
+        axisLabelFontSize: Math.round(11 * textScale()), highlightCircleSize: 0, gridLineWidth: 1, axisTickSize: 2,
         rightGap: 8, ...settings});
     }
     this.moveCursor();
@@ -214,7 +223,7 @@ class LineChart {
       paintSeries(context, scale, buckets, {...style, color: seriesColor(style.color),
         dash: seriesDash(style.dash ?? style.color), smooth: style.is_line_only ? 0 : view().smooth});
     }
-    this.paintMarks(context, scale);
+    paintMarks(context, scale, this.options.marks ? this.options.marks() : []);
   }
 
   paintBand(context, scale, band) {
@@ -224,34 +233,9 @@ class LineChart {
     context.fillStyle = cssColor('--band');
     context.fillRect(scale.left, top, scale.width, Math.max(1.5, bottom - top));
     context.fillStyle = cssColor('--muted');
-    context.font = '11px system-ui, sans-serif';
+    context.font = textFont(11);
     context.textAlign = 'right';
     context.fillText(band.label, scale.left + scale.width - 4, top + 12 < scale.top + scale.height ? top + 12 : top - 4);
-  }
-
-  paintMarks(context, scale) {
-    const marks = this.options.marks ? this.options.marks() : [];
-    context.save();
-    context.font = '600 10px system-ui, sans-serif';
-    context.textAlign = 'center';
-    let right = -Infinity;
-    for (const mark of marks) {
-      const at = mark.x === null ? NaN : scale.x(mark.x);
-      if (!(at >= scale.left && at <= scale.left + scale.width)) continue;
-      context.strokeStyle = context.fillStyle = cssColor(mark.kind === 'error' ? '--bad' : '--mark');
-      context.globalAlpha = 0.7;
-      context.setLineDash(mark.kind === 'error' ? [] : [3, 3]);
-      context.beginPath();
-      context.moveTo(Math.round(at) + 0.5, scale.top + 12);
-      context.lineTo(Math.round(at) + 0.5, scale.top + scale.height);
-      context.stroke();
-      context.globalAlpha = 1;
-      if (at - right > 11) {
-        context.fillText(mark.letter, at, scale.top + 9);
-        right = at;
-      }
-    }
-    context.restore();
   }
 
   addPointer() {
@@ -333,9 +317,9 @@ class LineChart {
     this.showValues(cursorX());
   }
 
-  // The value at the cursor, or the last one, with all of its digits; the span of its bucket, too.
+  // The value at the cursor, or the last one, with the span of its bucket; all digits in the tooltip.
   showValues(x) {
-    this.lines.forEach(({buckets, derive}, line) => {
+    this.lines.forEach(({tag, buckets, derive}, line) => {
       const node = this.values[line];
       const i = !buckets || buckets.x.length === 0 ? -1 : x === null ? buckets.x.length - 1 : bucketAt(buckets, x);
       if (i < 0) {
@@ -343,15 +327,15 @@ class LineChart {
         return;
       }
       if (derive) {
-        node.textContent = `≈ ${compact(buckets.mean[i])}`;
+        node.textContent = `≈ ${brief(buckets.mean[i], 3)}`;
         return;
       }
-      const span = buckets.min[i] !== buckets.max[i] && buckets.min[i] !== null ?
-        ` (${digits(buckets.min[i])} … ${digits(buckets.max[i])})` : '';
+      const spanOf = (text) => (buckets.min[i] !== buckets.max[i] && buckets.min[i] !== null ?
+        ` (${text(buckets.min[i])} … ${text(buckets.max[i])})` : '');
       const bad = buckets.bad[i] ? `, ${buckets.bad[i]} not finite` : '';
-      node.textContent = digits(buckets.last[i]);
-      node.title = `last of the points drawn here: ${digits(buckets.last[i])}${span}${bad}`;
-      if (x !== null) node.textContent += span + bad;
+      node.textContent = tagText(tag, buckets.last[i]);
+      node.title = `${digits(buckets.last[i])}${spanOf(digits)}${bad}: the last of the points drawn here`;
+      if (x !== null) node.textContent += spanOf((value) => tagText(tag, value)) + bad;
     });
   }
 }

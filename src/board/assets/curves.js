@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The panels with curves over steps: learning, stability, speed, data, and any other metric.
 import {makeChart} from './chart.js';
-import {el, makePanel, note, replace, selectElement} from './dom.js';
-import {digits} from './format.js';
+import {buttonElement, el, makePanel, note, replace, selectElement, setEmpty} from './dom.js';
+import {brief, digits, duration} from './format.js';
+import {dataSetTag, dataSetsOf, tagName} from './names.js';
 import {smoothed} from './paint.js';
+import {phaseMarks, phaseTags} from './phases.js';
 import {drawnRuns, eventMarks, hasTag, runName, shownRun} from './runinfo.js';
 import {refreshSeries} from './series.js';
 import {changeView, view} from './view.js';
@@ -22,16 +24,43 @@ function linesOf(tag, label, others) {
   return all.filter((line) => hasTag(run, line.tag)).map((line) => ({...line, run}));
 }
 
+const validation = 'validation_metrics/loss';
+
+// Training and validation; of a mixture also the loss on each data set.
+function learningLines(is_by_data) {
+  const runs = drawnRuns();
+  if (runs.length > 1) {
+    return runs.flatMap((run, color) => [
+      {run, tag: loss, label: runName(run), style: {color}},
+      {run, tag: validation, label: `${runName(run)}, validation`, style: {color, dots: true}}])
+        .filter((line) => hasTag(line.run, line.tag));
+  }
+  const sets = is_by_data ? dataSetsOf(shownRun()?.tags).slice(0, 6) : [];
+  return linesOf(loss, 'training', [
+    {tag: validation, label: 'validation', style: {color: 1, dash: 0, dots: true}},
+    ...sets.map((name, i) => ({tag: dataSetTag(name), label: name, style: {color: 2 + i, width: 1.2, is_line_only: true}}))]);
+}
+
 export function makeLearningPanel() {
   const panel = makePanel('learning', 'Is it learning?', 'loss in nats per token');
+  let is_by_data = true;
+  const button = buttonElement('by data', 'also the loss on each data set of the mixture', () => {
+    is_by_data = !is_by_data;
+    refreshSeries();
+  });
+  panel.tools.append(button);
   const chart = makeChart(panel, {
-    name: 'loss', marks: eventMarks,
-    lines: () => linesOf(loss, 'training', [
-      {tag: 'validation_metrics/loss', label: 'validation', style: {color: 1, dash: 0, dots: true}}]),
+    name: 'loss', marks: () => [...phaseMarks(), ...eventMarks()],
+    lines: () => learningLines(is_by_data), needs: phaseTags,
     between: () => (drawnRuns().length === 1 && hasTag(view().run, 'loss_metrics/min') ?
       [{run: view().run, low: 'loss_metrics/min', high: 'loss_metrics/max', color: 0}] : []),
   });
-  return {node: panel.node, draw: () => chart.draw()};
+  const draw = () => {
+    button.hidden = dataSetsOf(shownRun()?.tags).length === 0;
+    button.setAttribute('aria-pressed', String(is_by_data));
+    chart.draw();
+  };
+  return {node: panel.node, draw};
 }
 
 // About where a step is skipped: a multiple of the running norm.
@@ -42,7 +71,7 @@ function skipLine() {
     const mean = smoothed(buckets.mean, 0.9).map((norm) => (norm === null ? null : norm * multiple));
     return {...buckets, mean, min: mean, max: mean, last: mean, bad: mean.map(() => 0)};
   };
-  return [{tag: 'grad_norm', label: `skipped above ${digits(multiple)} × mean`, derive, style: {color: 6, dash: 2, is_line_only: true}}];
+  return [{tag: 'grad_norm', label: `skipped above ${brief(multiple)} × mean`, derive, style: {color: 6, dash: 2, is_line_only: true}}];
 }
 
 export function makeStabilityPanel() {
@@ -62,18 +91,21 @@ const speeds = [['throughput(tps)', 'tokens/s'], ['mfu(%)', 'MFU %'], ['hfu(%)',
 export function makeSpeedPanel() {
   const panel = makePanel('speed', 'As fast as planned?', '');
   const about = panel.node.querySelector('.about');
+  const why = note('');
   const choice = selectElement('measure of speed', speeds, view().speed, (speed) => changeView({speed}));
   panel.tools.append(choice);
   const chart = makeChart(panel, {
     name: 'speed', marks: eventMarks, bands: () => predictedBand(view().speed),
     lines: () => linesOf(view().speed, 'measured', []),
   });
+  panel.body.append(why);
   const draw = () => {
     choice.value = view().speed;
     const prediction = shownRun()?.prediction;
     const is_predicted = Boolean(prediction?.seconds);
-    about.textContent = is_predicted ? `predicted ${digits(prediction.seconds)} s a step` :
-      prediction?.why || 'nothing was predicted';
+    about.textContent = is_predicted ? `predicted ${duration(prediction.seconds)} a step` : 'nothing was predicted';
+    why.textContent = is_predicted ? '' : prediction?.why || '';
+    why.hidden = why.textContent === '';
     about.title = is_predicted ? `MFU = ${prediction.mfu_formula || ''}; model FLOPs of a step ` +
       `${digits(prediction.model_flops)}, peak of a device ${digits(prediction.peak_flops)} ` +
       `(${prediction.peak_source || 'source unknown'})` : '';
@@ -103,25 +135,20 @@ function predictedBand(tag) {
   }
 }
 
-const data_tags = [['time_metrics/data_loading(s)', 'waiting for batches (s)'], ['tokens/masked', 'masked tokens'],
-  ['tokens/padding', 'padding'], ['tokens/trained', 'trained tokens'], ['epoch', 'epoch']];
+const data_tags = ['time_metrics/data_loading(s)', 'tokens/masked', 'tokens/padding', 'tokens/trained', 'epoch'];
 
 export function makeDataPanel() {
   const panel = makePanel('data', 'What does it read?', 'position in the data, tokens by kind, waiting for batches');
-  let chosen = data_tags[0][0], drawn = '';
-  const tags = () => [...data_tags, ...(shownRun()?.tags || [])
-      .filter((tag) => tag.startsWith('loss_metrics/by_data/'))
-      .map((tag) => [tag, `loss of ${tag.slice('loss_metrics/by_data/'.length)}`])]
-      .filter(([tag]) => hasTag(view().run, tag));
+  let chosen = data_tags[0], drawn = '';
+  const tags = () => [...data_tags, ...dataSetsOf(shownRun()?.tags).map(dataSetTag)]
+      .filter((tag) => hasTag(view().run, tag)).map((tag) => [tag, tagName(tag)]);
   const holder = el('span', {});
   panel.tools.append(holder);
-  const empty = note('The run reports neither its position in the data nor tokens by kind.');
-  panel.body.append(empty);
   const chart = makeChart(panel, {name: 'data',
     lines: () => linesOf(chosen, tags().find(([tag]) => tag === chosen)?.[1] || chosen, [])});
   const draw = () => {
     if (!hasTag(view().run, chosen) && tags().length > 0) chosen = tags()[0][0];
-    empty.hidden = tags().length > 0;
+    setEmpty(panel.node, tags().length > 0 ? null : 'The run reports neither its position in the data nor tokens by kind.');
     if (drawn !== `${chosen} ${tags()}`) {
       drawn = `${chosen} ${tags()}`;
       replace(holder, selectElement('what to show', tags(), chosen, (tag) => {
@@ -140,13 +167,13 @@ export function makeMetricPanel() {
   panel.tools.append(holder);
   const tag = () => (hasTag(view().run, view().tag) ? view().tag :
     hasTag(view().run, 'lr') ? 'lr' : shownRun()?.tags?.[0] || '');
-  const chart = makeChart(panel, {name: 'metric', marks: eventMarks, lines: () => linesOf(tag(), tag(), [])});
+  const chart = makeChart(panel, {name: 'metric', marks: eventMarks, lines: () => linesOf(tag(), tagName(tag()), [])});
   let drawn = '';
   const draw = () => {
     const names = shownRun()?.tags || [];
     if (drawn !== names.join()) {
       drawn = names.join();
-      replace(holder, selectElement('metric', names.map((name) => [name, name]), tag(),
+      replace(holder, selectElement('metric', names.map((name) => [name, tagName(name) === name ? name : `${tagName(name)} (${name})`]), tag(),
           (name) => changeView({tag: name})));
     }
     chart.draw();

@@ -57,8 +57,13 @@ export function timeElement(seconds) {
   return el('time', {title: localText(seconds)}, utcText(seconds));
 }
 
-// columns: [{name, is_number}]; rows: arrays of text or nodes.
+// columns: [{name, is_number}]; rows: arrays of text or nodes. A table that is wider than its panel
+// scrolls in it.
 export function tableElement(caption, columns, rows) {
+  return el('div', {class: 'table'}, plainTable(caption, columns, rows));
+}
+
+function plainTable(caption, columns, rows) {
   const align = (i) => (columns[i] && columns[i].is_number ? 'number' : null);
   return el('table', {},
       el('caption', {class: 'unseen'}, caption),
@@ -71,7 +76,13 @@ export function tableElement(caption, columns, rows) {
 // A table that scrolls in its panel and can be reached by keyboard.
 export function scrolledTable(caption, columns, rows) {
   return el('div', {class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption},
-      tableElement(caption, columns, rows));
+      plainTable(caption, columns, rows));
+}
+
+// Hides a panel that has no data, and notes why; null shows it. grid.js lists what is hidden.
+export function setEmpty(panel, reason) {
+  panel.hidden = reason !== null;
+  if ((panel.dataset.empty ?? '') !== (reason ?? '')) panel.dataset.empty = reason ?? '';
 }
 
 export function note(text) {

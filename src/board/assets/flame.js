@@ -2,10 +2,11 @@
 // Collectives by time: groups of ranks on top, their operations below, layers at the bottom; the
 // width is seconds, the strong part of a box is the part that compute waited for. A click zooms in.
 import {getJson} from './api.js';
-import {el, makePanel, note, replace, scrolledTable, selectElement, sizeCanvas, tableButton, watchWidth} from './dom.js';
+import {el, makePanel, replace, scrolledTable, selectElement, setEmpty, sizeCanvas, tableButton, watchWidth} from './dom.js';
 import {bytesText, digits, duration, grouped, percent} from './format.js';
 import {clipped} from './heat.js';
-import {cssColor, seriesColor} from './paint.js';
+import {cssColor, seriesColor, textFont} from './paint.js';
+import {onPrint} from './print.js';
 import {view} from './view.js';
 
 const row_height = 22;
@@ -26,11 +27,9 @@ export function makeFlamePanel() {
   panel.body.append(holder, readout, table);
   const draw = () => {
     const rows = state.answer?.rows;
-    holder.hidden = readout.hidden = !rows || state.is_table;
-    if (!rows) {
-      replace(table, note(state.answer?.missing || 'No step was traced.'));
-      return;
-    }
+    if (state.answer) setEmpty(panel.node, rows ? null : state.answer.missing || 'No step was traced (--trace-steps).');
+    if (!rows) return;
+    holder.hidden = readout.hidden = state.is_table;
     replace(table, state.is_table ? flameTable(rows) : null);
     const tree = flameTree(rows.filter((row) => state.rank === 'all' || String(row.rank) === state.rank));
     drawFlame(canvas, holder.clientWidth, tree, state);
@@ -52,6 +51,7 @@ export function makeFlamePanel() {
     draw();
   });
   watchWidth(holder, draw);
+  onPrint(draw);
   return {
     node: panel.node, redraw: draw,
     refresh: async () => {
@@ -93,7 +93,7 @@ function flameText(node) {
 function drawFlame(canvas, width, root, state) {
   if (width === 0) return;
   const context = sizeCanvas(canvas, width, 4 * row_height);
-  context.font = '11px system-ui, sans-serif';
+  context.font = textFont(11);
   context.textBaseline = 'middle';
   state.boxes = [];
   const palette = new Map([...root.parts.keys()].sort().map((name, i) => [name, i]));

@@ -5,15 +5,16 @@
 // of hiding the rest.
 import {getBytes, isReport, queryText} from './api.js';
 import {el, sizeCanvas, watchWidth} from './dom.js';
-import {grouped} from './format.js';
-import {cssColor, isDark} from './paint.js';
+import {digits32, grouped} from './format.js';
+import {cssColor, isDark, textFont, textScale} from './paint.js';
+import {onPrint} from './print.js';
 import {shownSteps, xOfStep} from './series.js';
 import {cursorX, onCursor, setCursor, view} from './view.js';
 
 const light_ramp = [[238, 243, 248], [150, 194, 224], [44, 124, 184], [66, 52, 118], [38, 0, 22]];
 const dark_ramp = [[30, 39, 52], [16, 84, 132], [70, 150, 170], [232, 168, 32], [255, 244, 170]];
-const label_width = 84;
-const axis_height = 18;
+const min_label_width = 44;
+const max_labelled_rows = 48;
 
 // The matrix of one column of a table over the shown range. cell: 'lowest' for the smallest value of
 // each cell instead of the largest.
@@ -40,7 +41,9 @@ export class HeatMap {
       'aria-label': `${options.name}: heat map; its numbers are in the table view`}, this.canvas);
     holder.append(this.holder, this.readout);
     this.matrix = null;
+    this.label_width = 84;
     watchWidth(this.holder, () => this.draw());
+    onPrint(() => this.draw());
     onCursor(() => this.draw(true));
     this.canvas.addEventListener('pointermove', (event) => this.hover(event));
     this.canvas.addEventListener('pointerleave', () => {
@@ -54,7 +57,7 @@ export class HeatMap {
   }
 
   width() {
-    return Math.max(50, Math.floor(this.holder.clientWidth - label_width - 8));
+    return Math.max(50, Math.floor(this.holder.clientWidth - this.label_width - 8));
   }
 
   set(matrix) {
@@ -124,35 +127,49 @@ export class HeatMap {
     }
     if (!this.image || this.theme !== isDark()) this.render();
     const rows = this.matrix.rows.length;
-    this.row_height = rows <= 12 ? 16 : rows <= 40 ? 10 : 420 / rows;
-    if (rows > 40 && rows < 420) this.row_height = Math.max(420 / rows, 1);
+    const line = 13 * textScale();
+    this.row_height = rows <= 12 ? 16 * textScale() : rows <= max_labelled_rows ? line : Math.max(max_labelled_rows * line / rows, 1);
     const height = Math.round(rows * this.row_height);
+    const groups = this.groups();
+    this.label_width = this.findLabelWidth(groups);
     const width = this.width();
-    const context = sizeCanvas(this.canvas, this.holder.clientWidth, height + axis_height);
+    const context = sizeCanvas(this.canvas, this.holder.clientWidth, height + Math.round(18 * textScale()));
     context.imageSmoothingEnabled = false;
-    context.drawImage(this.image, label_width, 0, width, height);
-    this.drawRows(context, height);
+    context.drawImage(this.image, this.label_width, 0, width, height);
+    this.drawRows(context, height, groups);
     this.drawSteps(context, width, height);
     this.drawCursor(context, width, height);
     if (!is_cursor_only) this.readout.textContent = this.summary();
   }
 
-  drawRows(context, height) {
+  groups() {
+    return this.options.groups ? this.options.groups(this.order, this.matrix) :
+      this.order.map((row) => ({label: this.matrix.rows[row], rows: 1}));
+  }
+
+  // Room for the longest label, but at most 40 % of the picture.
+  findLabelWidth(groups) {
+    const context = this.canvas.getContext('2d');
+    context.font = textFont(11);
+    const widest = Math.max(...groups.map(({label}) => context.measureText(label.slice(0, 60)).width));
+    return Math.round(Math.min(Math.max(min_label_width, widest + 12), 0.4 * this.holder.clientWidth));
+  }
+
+  // Every label has a line of text; where rows are thinner, every second or third one is labelled.
+  drawRows(context, height, groups) {
     context.fillStyle = context.strokeStyle = cssColor('--muted');
-    context.font = '11px system-ui, sans-serif';
+    context.font = textFont(11);
     context.textAlign = 'right';
     context.textBaseline = 'middle';
-    const groups = this.options.groups ? this.options.groups(this.order, this.matrix) :
-      this.order.map((row) => ({label: this.matrix.rows[row], rows: 1}));
-    let row = 0, bottom = -Infinity;
-    for (const {label, rows} of groups) {
+    const {label_width} = this;
+    const smallest = this.row_height * Math.min(...groups.map(({rows}) => rows));
+    const stride = Math.max(1, Math.ceil(12 * textScale() / smallest));
+    let row = 0;
+    groups.forEach(({label, rows}, i) => {
       const at = (row + rows / 2) * this.row_height;
-      if (at - bottom >= 12 && at >= 5 && at < height - 4) {
-        context.fillText(clipped(label, 13), label_width - 10, at);
-        bottom = at;
-      }
       row += rows;
-    }
+      if (i % stride === 0) context.fillText(fitted(context, label, label_width - 11), label_width - 10, at);
+    });
     const chosen = this.order.indexOf(this.options.chosen ? this.options.chosen() : -1);
     if (chosen < 0) return;
     const at = (chosen + 0.5) * this.row_height;
@@ -170,12 +187,13 @@ export class HeatMap {
   drawSteps(context, width, height) {
     const {steps, cols} = this.matrix;
     context.fillStyle = cssColor('--muted');
+    context.font = textFont(11);
     context.textBaseline = 'top';
-    const count = Math.max(2, Math.min(6, Math.floor(width / 110)));
-    for (let i = 0; i < count; ++i) {
-      const col = Math.round(i * (cols - 1) / (count - 1));
-      context.textAlign = i === 0 ? 'left' : i === count - 1 ? 'right' : 'center';
-      context.fillText(grouped(steps[col][i === count - 1 ? 1 : 0]), label_width + width * i / (count - 1), height + 4);
+    for (const {col, label} of stepLabels(steps, Math.max(2, Math.min(6, Math.floor(width / 110))))) {
+      const at = this.label_width + width * (col + 0.5) / cols;
+      const half = context.measureText(label).width / 2;
+      context.textAlign = 'center';
+      context.fillText(label, Math.max(this.label_width + half, Math.min(this.label_width + width - half, at)), height + 4);
     }
   }
 
@@ -185,7 +203,7 @@ export class HeatMap {
     const {steps, cols} = this.matrix;
     const first = steps[0][0], last = steps[cols - 1][1];
     if (x < first || x > last) return;
-    const at = label_width + (x - first) / Math.max(1, last - first) * width;
+    const at = this.label_width + (x - first) / Math.max(1, last - first) * width;
     context.strokeStyle = cssColor('--text');
     context.lineWidth = 1;
     context.strokeRect(Math.round(at) + 0.5, 0, 0, height);
@@ -194,7 +212,7 @@ export class HeatMap {
   cellAt(event) {
     if (!this.matrix || !this.order) return null;
     const box = this.canvas.getBoundingClientRect();
-    const x = event.clientX - box.left - label_width, y = event.clientY - box.top;
+    const x = event.clientX - box.left - this.label_width, y = event.clientY - box.top;
     const line = Math.floor(y / this.row_height);
     const col = Math.floor(x / this.width() * this.matrix.cols);
     if (line < 0 || line >= this.order.length || col < 0 || col >= this.matrix.cols) return null;
@@ -209,7 +227,9 @@ export class HeatMap {
     const value = values[found.row * cols + found.col];
     const title = this.options.rowTitle ? this.options.rowTitle(found.row) : rows[found.row];
     setCursor(xOfStep((first + last) / 2));
-    this.readout.textContent = `${title}, steps ${grouped(first)} – ${grouped(last)}: ${this.options.text(value)}`;
+    const steps_text = first === last ? `step ${grouped(first)}` : `steps ${grouped(first)} – ${grouped(last)}`;
+    this.readout.textContent = `${title}, ${steps_text}: ${this.options.text(value)}`;
+    this.readout.title = Number.isNaN(value) ? '' : digits32(value);
   }
 }
 
@@ -223,6 +243,28 @@ function colorTable() {
     table[i] = (255 << 24 | blue << 16 | green << 8 | red) >>> 0;
   }
   return table;
+}
+
+// At most `count` columns with the last step of each, none twice: [{col, label}].
+export function stepLabels(steps, count) {
+  const cols = steps.length;
+  const shown = Math.min(count, cols);
+  const labels = [];
+  for (let i = 0; i < shown; ++i) {
+    const col = shown === 1 ? 0 : Math.round(i * (cols - 1) / (shown - 1));
+    const label = grouped(steps[col][i === 0 ? 0 : 1]);
+    if (labels.length === 0 || labels[labels.length - 1].label !== label) labels.push({col, label});
+  }
+  return labels;
+}
+
+// The text, or its begin and its end if it is wider than `width` pixels.
+function fitted(context, text, width) {
+  if (context.measureText(text).width <= width) return text;
+  let kept = Math.min(text.length, 60);
+  const short = () => `${text.slice(0, Math.ceil(kept / 2))}…${text.slice(text.length - Math.floor(kept / 2))}`;
+  while (kept > 2 && context.measureText(short()).width > width) --kept;
+  return short();
 }
 
 export function clipped(text, letters) {

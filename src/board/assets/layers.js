@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables by layer: norms of gradients (layers.bin), and figures of 8-bit numbers (numerics.bin).
-import {el, makePanel, note, replace, scrolledTable, selectElement, tableButton} from './dom.js';
-import {digits32, grouped} from './format.js';
+import {el, makePanel, replace, scrolledTable, selectElement, setEmpty, tableButton} from './dom.js';
+import {brief32, digits32, grouped} from './format.js';
 import {HeatMap, loadHeat} from './heat.js';
 import {shownRun} from './runinfo.js';
 import {view} from './view.js';
@@ -18,12 +18,17 @@ const figures_of = {
   ],
 };
 
+const why_missing = {
+  layers: 'The run has no layers.bin.',
+  numerics: 'The run has no numerics.bin: no block is in 8 bits.',
+};
+
 function makeTablePanel(name, question, about) {
   const panel = makePanel(name, question, about, {class: 'panel two'});
-  const holder = el('div', {}), table = el('div', {hidden: true}), empty = el('div', {});
+  const holder = el('div', {}), table = el('div', {hidden: true});
   const figures = figures_of[name];
   let figure = figures[0], matrix = null;
-  const text = (value) => (Number.isNaN(value) ? 'no data' : digits32(value));
+  const text = (value) => (Number.isNaN(value) ? 'no data' : brief32(value));
   const heat = new HeatMap(holder, {name: about, text: (value) => text(figure.is_lowest ? -value : value)});
   const drawTable = () => {
     if (table.hidden || !matrix || matrix.cols === 0) return;
@@ -31,14 +36,14 @@ function makeTablePanel(name, question, about) {
     const [first, last] = steps[cols - 1];
     replace(table, scrolledTable(figure.title, [{name: 'layer'},
       {name: `${figure.title}, worst of steps ${grouped(first)} – ${grouped(last)}`, is_number: true}],
-    rows.map((row, at) => [row, text(values[at * cols + cols - 1])])));
+    rows.map((row, at) => [row, digits32(values[at * cols + cols - 1])])));
   };
   const refresh = async () => {
     if ((shownRun()?.[name] || []).length === 0) {
-      replace(empty, note(`The run has no ${name}.bin.`));
+      setEmpty(panel.node, why_missing[name]);
       return;
     }
-    replace(empty);
+    setEmpty(panel.node, null);
     matrix = await loadHeat(view().run, name, figure.column, heat.width(), figure.is_lowest ? 'lowest' : null);
     // Dark is bad in every picture.
     heat.set(figure.is_lowest ? {...matrix, values: matrix.values.map((value) => -value)} : matrix);
@@ -55,7 +60,7 @@ function makeTablePanel(name, question, about) {
     holder.hidden = is_table;
     drawTable();
   }));
-  panel.body.append(holder, table, empty);
+  panel.body.append(holder, table);
   return {node: panel.node, is_wide: true, redraw: () => heat.draw(), refresh};
 }
 

@@ -3,13 +3,16 @@
 import {isReport, readInlined} from './api.js';
 import {makeDataPanel, makeLearningPanel, makeMetricPanel, makeSpeedPanel, makeStabilityPanel} from './curves.js';
 import {el, note, replace} from './dom.js';
+import {makeExpertsPanel} from './experts.js';
 import {makeFlamePanel} from './flame.js';
+import {watchGrids} from './grid.js';
 import {makeCheckpointsPanel, makeEventsPanel} from './history.js';
 import {makeLayersPanel, makeNumericsPanel} from './layers.js';
 import {listen} from './live.js';
 import {allRuns, detailsOf, hasPlanner, loadDetails, loadEvents, loadRuns, shownRun} from './runinfo.js';
 import {makePipelinePanel} from './pipeline.js';
 import {drawPlanner} from './planner.js';
+import {isFillingAll, listenToPrint, onFillAll} from './print.js';
 import {makeRanksPanel} from './ranks.js';
 import {makeHardwarePanel, makeLedgerPanel, makeMemoryPanel} from './resources.js';
 import {refreshSeries, restartSeries} from './series.js';
@@ -69,6 +72,7 @@ function drawTheme() {
 
 // A panel that is far below the window waits until the reader comes near.
 function isNear(panel) {
+  if (panel.node.hidden || isFillingAll()) return true;
   const box = panel.node.getBoundingClientRect();
   return box.height > 0 && box.top < window.innerHeight + 400 && box.bottom > -400;
 }
@@ -140,11 +144,13 @@ function addPanels() {
   const more = document.getElementById('more');
   const above = [makeLearningPanel(), makeStabilityPanel(), makeSpeedPanel(), makeWaterfallPanel(),
     makeEventsPanel(), makeCheckpointsPanel()];
-  const below = [makeRanksPanel(), makeLayersPanel(), makeNumericsPanel(), makeMemoryPanel(), makePipelinePanel(),
+  const below = [makeRanksPanel(), makeLayersPanel(), makeMemoryPanel(), makeExpertsPanel(), makeNumericsPanel(), makePipelinePanel(),
     makeFlamePanel(), makeHardwarePanel(), makeLedgerPanel(), makeDataPanel(), makeMetricPanel()];
   first.append(...above.map((panel) => panel.node));
   more.append(...below.map((panel) => panel.node));
   panels = [...above, ...below];
+  watchGrids([first, more]);
+  onFillAll(() => Promise.all(panels.map(refreshPanel)));
 }
 
 let heat_timer = 0;
@@ -177,6 +183,7 @@ async function showRuns() {
   window.addEventListener('theme', drawTheme);
   window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawTheme);
   await first;
+  listenToPrint();
 }
 
 function showNoRuns() {

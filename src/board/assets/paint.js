@@ -38,6 +38,15 @@ export function cssColor(name) {
   return css_colors.get(key);
 }
 
+// Text on canvases grows with that of the page: 1 at the usual size.
+export function textScale() {
+  return parseFloat(window.getComputedStyle(document.documentElement).fontSize) / 16 || 1;
+}
+
+export function textFont(pixels, weight = 400) {
+  return `${weight} ${Math.round(10 * pixels * textScale()) / 10}px system-ui, sans-serif`;
+}
+
 // scale: {x(value), y(value), left, top, width, height} in pixels.
 export function paintSeries(context, scale, buckets, style) {
   const count = buckets.x.length;
@@ -107,20 +116,42 @@ function paintLine(context, scale, buckets, values, style, gap) {
     }
     is_open = true;
   }
+  if (style.dots) paintUnderlay(context, style);
   context.stroke();
   context.setLineDash([]);
   context.fillStyle = style.color;
-  const radius = style.dots ? 2.5 : 1.5;
-  for (const [at, y] of alone) context.fillRect(at - radius, y - radius, 2 * radius, 2 * radius);
-  if (style.dots && x.length <= 200) {
-    for (let i = 0; i < x.length; ++i) {
-      if (values[i] === null) continue;
-      context.beginPath();
-      context.arc(scale.x(end[i]), scale.y(values[i]), radius, 0, 7);
-      context.fill();
-    }
-  }
+  const radius = 1.5;
+  if (style.dots) paintDots(context, scale, buckets, values);
+  else for (const [at, y] of alone) context.fillRect(at - radius, y - radius, 2 * radius, 2 * radius);
   context.globalAlpha = 1;
+}
+
+// A light edge under a line that lies on the spans of another one.
+function paintUnderlay(context, style) {
+  context.save();
+  context.strokeStyle = cssColor('--card');
+  context.lineWidth = style.width + 2.5;
+  context.setLineDash([]);
+  context.stroke();
+  context.restore();
+}
+
+const dot_distance = 11;  // between markers, in pixels
+
+// Markers at the points, at most one in `dot_distance` pixels, and one at the last point.
+function paintDots(context, scale, {end}, values) {
+  const last = values.findLastIndex((value) => value !== null);
+  let before = -Infinity;
+  context.strokeStyle = cssColor('--card');
+  context.lineWidth = 1.5;
+  values.forEach((value, i) => {
+    if (value === null || (scale.x(end[i]) - before < dot_distance && i !== last)) return;
+    before = scale.x(end[i]);
+    context.beginPath();
+    context.arc(before, scale.y(value), 3.2, 0, 7);
+    context.fill();
+    context.stroke();
+  });
 }
 
 // An exponential mean over the buckets; drawn over the line, never instead of it.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pipeline of a traced step: planned above traced, on one scale of seconds.
 import {getJson} from './api.js';
-import {el, makePanel, note, replace, scrolledTable, selectElement, sizeCanvas, tableButton, watchWidth} from './dom.js';
+import {el, makePanel, replace, scrolledTable, selectElement, setEmpty, sizeCanvas, tableButton, watchWidth} from './dom.js';
 import {digits, duration} from './format.js';
-import {cssColor, seriesColor} from './paint.js';
+import {cssColor, seriesColor, textFont} from './paint.js';
+import {onPrint} from './print.js';
 import {numberTicks} from './ticks.js';
 import {view} from './view.js';
 
@@ -26,11 +27,9 @@ export function makePipelinePanel() {
   panel.body.append(holder, readout, other);
   const draw = () => {
     const step = state.answer?.steps?.[state.step];
-    holder.hidden = readout.hidden = !step || state.is_table;
-    if (!step) {
-      replace(other, note(state.answer?.missing || 'No step was traced.'));
-      return;
-    }
+    if (state.answer) setEmpty(panel.node, step ? null : state.answer.missing || 'No step was traced (--trace-steps).');
+    if (!step) return;
+    holder.hidden = readout.hidden = state.is_table;
     replace(other, state.is_table ? pipelineTable(step) : pipelineKey(step));
     drawPipeline(canvas, holder.clientWidth, step, state);
   };
@@ -44,6 +43,7 @@ export function makePipelinePanel() {
       `${duration(action.begin)} – ${duration(action.end)}, ${duration(action.end - action.begin)}`;
   });
   watchWidth(holder, draw);
+  onPrint(draw);
   return {
     node: panel.node, redraw: draw,
     refresh: async () => {
@@ -74,7 +74,7 @@ function drawPipeline(canvas, width, step, state) {
   const all = [...(step.planned || []), ...(step.traced || [])];
   const end = Math.max(1e-9, ...all.map((action) => action.end));
   const x = (seconds) => left + seconds / end * (width - left - 4);
-  context.font = '11px system-ui, sans-serif';
+  context.font = textFont(11);
   context.textBaseline = 'middle';
   state.boxes = [];
   [['planned', step.planned], ['traced', step.traced]].forEach(([kind, actions], part) => {

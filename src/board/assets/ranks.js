@@ -2,10 +2,12 @@
 // Who is slow: ranks by steps for a chosen column of ranks.bin; a click on a row gives the rank's
 // own curve against the median, and all of its counters.
 import {inlinedKeys, isReport} from './api.js';
-import {el, makePanel, note, redraw, replace, scrolledTable, selectElement, sizeCanvas, tableButton} from './dom.js';
+import {el, makePanel, redraw, replace, scrolledTable, selectElement, setEmpty, sizeCanvas, tableButton} from './dom.js';
 import {columnText, digits32} from './format.js';
 import {HeatMap, loadHeat} from './heat.js';
-import {cssColor, paintSeries, seriesColor} from './paint.js';
+import {columnName} from './names.js';
+import {cssColor, paintSeries, seriesColor, textFont} from './paint.js';
+import {onPrint} from './print.js';
 import {shownRun} from './runinfo.js';
 import {changeView, view} from './view.js';
 
@@ -47,6 +49,7 @@ export function makeRanksPanel() {
     drawRankTable(table, state);
   }));
   panel.body.append(picture, table, detail);
+  onPrint(() => drawRankDetail(detail, state));
   let drawn = '';
   const draw = () => {
     const columns = columnsShown();
@@ -56,7 +59,7 @@ export function makeRanksPanel() {
       return;
     }
     drawn = key;
-    redraw(tools, columns.length > 0 ? selectElement('column', columns.map((name) => [name, name]), columnShown(),
+    redraw(tools, columns.length > 0 ? selectElement('column', columns.map((name) => [name, columnName(name)]), columnShown(),
         (column) => changeView({column})) : null,
     selectElement('order of rows', [['rank', 'by rank'], ['node', 'by node'], ['stage', 'by stage'], ['worst', 'highest first']],
         view().sort, (sort) => changeView({sort})));
@@ -70,10 +73,10 @@ export function makeRanksPanel() {
     refresh: async () => {
       const column = columnShown();
       if (!column) {
-        replace(detail, note('The run has no ranks.bin: it is written by runs of this version with metrics of ranks.'));
-        picture.hidden = true;
+        setEmpty(panel.node, 'The run has no ranks.bin yet: metrics.ranks_freq sets how often it is written.');
         return;
       }
+      setEmpty(panel.node, null);
       state.matrix = await loadHeat(view().run, 'ranks', column, heat.width());
       heat.set(state.matrix);
       await loadCounters(state);
@@ -171,7 +174,7 @@ function drawRankTable(holder, state) {
     return [rows[row], rank?.node ?? '', coordText(rank?.coord), cell(sum / count), cell(most), cell(last)];
   });
   const numbers = ['mean of cells', 'largest', 'last'].map((name) => ({name, is_number: true}));
-  replace(holder, scrolledTable(`${columnShown()} by rank`, [{name: 'rank'}, {name: 'node'}, {name: 'place'}, ...numbers], body));
+  replace(holder, scrolledTable(`${columnName(columnShown())} by rank`, [{name: 'rank'}, {name: 'node'}, {name: 'place'}, ...numbers], body));
 }
 
 function drawRankDetail(holder, state) {
@@ -181,11 +184,11 @@ function drawRankDetail(holder, state) {
     replace(holder);
     return;
   }
-  const canvas = el('canvas', {role: 'img', 'aria-label': `${columnShown()} of ${rankTitle(row)} and the median of all ranks`});
+  const canvas = el('canvas', {role: 'img', 'aria-label': `${columnName(columnShown())} of ${rankTitle(row)} and the median of all ranks`});
   const counters = [...(state.counters || [])].map(([column, values]) => {
     const all = values.filter(Number.isFinite).sort((a, b) => a - b);
     const median = all.length > 0 ? all[all.length >> 1] : NaN;
-    return el('div', {title: `${digits32(values[row])}; median of all ranks ${digits32(median)}`}, el('dt', {}, column),
+    return el('div', {title: `${digits32(values[row])}; median of all ranks ${digits32(median)}`}, el('dt', {}, columnName(column)),
         el('dd', {}, columnText(column, values[row])));
   });
   replace(holder, el('h3', {}, rankTitle(row)), el('div', {class: 'picture'}, canvas),
@@ -213,7 +216,7 @@ function drawRankCurve(canvas, {values, cols, rows}, row, width) {
   const scale = {...area, x: (col) => area.left + (col + 0.5) / cols * area.width,
     y: (value) => area.top + area.height * (1 - (value - low) / (high - low || 1))};
   context.fillStyle = cssColor('--muted');
-  context.font = '11px system-ui, sans-serif';
+  context.font = textFont(11);
   context.textAlign = 'right';
   context.fillText(columnText(columnShown(), high), 58, 14);
   context.fillText(columnText(columnShown(), low), 58, 104);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory by item against its limit, the state of the hardware, and the ledger of time and money.
 import {getJson} from './api.js';
-import {el, makePanel, note, redraw, replace, scrolledTable, tableButton, tableElement, timeElement} from './dom.js';
-import {bytesText, columnText, compact, digits, digits32, duration, grouped, money, percent} from './format.js';
+import {el, makePanel, note, redraw, replace, scrolledTable, setEmpty, tableButton, tableElement, timeElement} from './dom.js';
+import {brief, bytesText, columnText, digits, digits32, duration, grouped, money, percent} from './format.js';
+import {className, columnName} from './names.js';
 import {seriesColor} from './paint.js';
 import {lastRecord} from './ranks.js';
 import {shownEvents, shownRun} from './runinfo.js';
@@ -41,10 +42,9 @@ function drawMemory(panel, answer, is_table) {
   if (!answer) return;
   const items = Object.entries(answer.predicted || {});
   const used = (answer.measured_bytes_by_rank || []).filter(Number.isFinite);
-  if (answer.missing || (items.length === 0 && used.length === 0)) {
-    replace(panel.body, note(answer.missing || 'Memory was neither predicted nor measured.'));
-    return;
-  }
+  const is_empty = answer.missing || (items.length === 0 && used.length === 0);
+  setEmpty(panel.node, is_empty ? answer.missing || 'Memory was neither predicted nor measured.' : null);
+  if (is_empty) return;
   const predicted = items.reduce((sum, [, bytes]) => sum + bytes, 0);
   const most = used.length > 0 ? Math.max(...used) : null;
   const host = (answer.host_bytes_by_rank || []).filter(Number.isFinite);
@@ -84,16 +84,17 @@ export function makeHardwarePanel() {
         const sorted = record.get(column).map((value, rank) => [value, rank]).filter(([value]) => Number.isFinite(value)).sort((a, b) => a[0] - b[0]);
         if (sorted.length === 0) return null;
         const cell = ([value, rank]) => el('span', {title: `rank ${rank}: ${digits32(value)}`}, columnText(column, value));
-        return [column, cell(sorted[0]), cell(sorted[sorted.length >> 1]), cell(sorted[sorted.length - 1])];
+        return [columnName(column), cell(sorted[0]), cell(sorted[sorted.length >> 1]), cell(sorted[sorted.length - 1])];
       }).filter(Boolean);
       const devices = new Map();
       for (const event of shownEvents().filter((one) => one.kind === 'hardware')) {
         const name = [event.node, event.device || (event.rank >= 0 ? `rank ${event.rank}` : '')].filter(Boolean).join(', ') || 'unknown device';
         devices.set(name, (devices.get(name) || 0) + 1);
       }
+      setEmpty(panel.node, rows.length + devices.size > 0 ? null : 'The run has no counters of devices.');
       const repeated = [...devices].sort((a, b) => b[1] - a[1]).slice(0, 5);
       replace(panel.body, rows.length > 0 ? tableElement('hardware', [{name: 'counter'}, {name: 'min', is_number: true},
-        {name: 'median', is_number: true}, {name: 'max', is_number: true}], rows) : note('The run has no counters of devices.'),
+        {name: 'median', is_number: true}, {name: 'max', is_number: true}], rows) : null,
       repeated.length > 0 ? el('div', {}, el('h3', {}, 'Devices with events'), el('ul', {class: 'plain'}, repeated.map(([name, count]) =>
         el('li', {}, `${name}: ${grouped(count)}`)))) : null);
     },
@@ -121,20 +122,19 @@ export function makeLedgerPanel() {
 function drawLedger(panel, ledger, is_table) {
   if (!ledger) return;
   const classes = Object.entries(ledger.seconds || {}).filter(([, seconds]) => seconds > 0).sort((a, b) => b[1] - a[1]);
-  if (ledger.missing || classes.length === 0) {
-    replace(panel.body, note(ledger.missing || 'The run has no phases.jsonl yet.'));
-    return;
-  }
+  const is_empty = ledger.missing || classes.length === 0;
+  setEmpty(panel.node, is_empty ? ledger.missing || 'The run has no phases.jsonl yet.' : null);
+  if (is_empty) return;
   const total = classes.reduce((sum, [, seconds]) => sum + seconds, 0);
   const parts = classes.map(([name, size], i) => ({name, size, color: name === 'useful' ? 'var(--useful)' :
-    name === 'unknown' ? 'var(--predicted)' : seriesColor(i < 2 ? i : i + 1), text: `${name} ${percent(size / total)}`}));
+    name === 'unknown' ? 'var(--predicted)' : seriesColor(i < 2 ? i : i + 1), text: `${className(name)} ${percent(size / total)}`}));
   panel.node.querySelector('.about').textContent = `useful ${percent(ledger.useful_share)} of ${duration(total)} on ` +
     `${grouped(ledger.devices)} ${ledger.devices === 1 ? 'device' : 'devices'}` +
-    (typeof ledger.price_per_hour === 'number' ? ` at $${digits(ledger.price_per_hour)} an hour` : '; no price is known');
+    (typeof ledger.price_per_hour === 'number' ? ` at ${money(ledger.price_per_hour)} an hour` : '; no price is known');
   const number = (name) => ({name, is_number: true});
   const exact = (value, text) => el('span', {title: digits(value)}, is_table ? digits(value) : text);
-  const rows = classes.map(([name, seconds]) => [name, exact(seconds, duration(seconds)), percent(seconds / total),
-    exact(ledger.device_hours?.[name], compact(ledger.device_hours?.[name], 4)),
+  const rows = classes.map(([name, seconds]) => [className(name), exact(seconds, duration(seconds)), percent(seconds / total),
+    exact(ledger.device_hours?.[name], brief(ledger.device_hours?.[name], 4)),
     ledger.dollars ? exact(ledger.dollars[name], money(ledger.dollars[name])) : '–']);
   const tokens = Object.entries(ledger.tokens || {}).map(([name, count]) => `${name} ${grouped(count)}`).join(' · ');
   const attempts = (ledger.attempts || []).map((one) => [digits(one.attempt), timeElement(one.begin), duration(one.end - one.begin),

@@ -10,7 +10,8 @@ const stored = new Map();  // "run tag" -> buckets
 const begins = new Map();  // run -> seconds since 1970 at its begin
 let key_of_stored = '';
 let controller = null;
-let is_running = false, is_wanted = false, asked_width = 0;
+let is_wanted = false, asked_width = 0;
+let asking = null;  // the promise of the requests that are under way
 
 // user: {needs(): [{run, tag}], width(): pixels, draw()}.
 export function addSeriesUser(user) {
@@ -36,21 +37,20 @@ function shiftOf(run) {
   return (begins.get(view().run) ?? 0) - (begins.get(run) ?? 0);
 }
 
-// Draws at once what is there, then asks for what the charts need now.
-export async function refreshSeries() {
-  if (is_running) {
-    is_wanted = true;
-    return;
-  }
-  is_running = true;
-  try {
-    do {
-      is_wanted = false;
-      await askOnce();
-    } while (is_wanted);
-  } finally {
-    is_running = false;
-  }
+// Asks for what the charts need now; ends when they have it.
+export function refreshSeries() {
+  is_wanted = true;
+  asking = asking || askAll().finally(() => {
+    asking = null;
+  });
+  return asking;
+}
+
+async function askAll() {
+  do {
+    is_wanted = false;
+    await askOnce();
+  } while (is_wanted);
 }
 
 // A new range or axis makes the answer under way worthless.
@@ -183,6 +183,12 @@ export function xOfStep(step, time) {
   if (view().x === 'time' && time !== undefined) return time;
   const steps = seriesOf(view().run, 'step');
   return steps && steps.x.length > 0 ? interpolate(steps.last, steps.end, step) : null;
+}
+
+// The step at an x of the run that is shown; x itself if it is not known.
+export function stepOfX(x) {
+  const steps = view().x === 'step' ? null : seriesOf(view().run, 'step');
+  return steps && steps.x.length > 0 ? interpolate(steps.end, steps.last, x) : x;
 }
 
 // The shown range as steps, [null, null] for all, for answers that know only steps.

@@ -84,7 +84,7 @@ function termRow(term, from, total, measured_total) {
       typeof term.predicted === 'number' ? bar('predicted', from.predicted, term.predicted) : null,
       bar('measured', from.measured, term.measured)),
   el('span', {class: 'seconds'}, (term.id === 'residual' && term.measured > 0 ? '+' : '') + duration(term.measured)),
-  el('span', {class: 'share'}, `${(100 * term.measured / measured_total).toFixed(1)} %`));
+  el('span', {class: 'share'}, percent(term.measured / measured_total)));
 }
 
 function termDetail(term, state) {
@@ -92,8 +92,9 @@ function termDetail(term, state) {
     (terms_of_cause[finding.cause] || []).includes(term.id));
   const difference = typeof term.predicted === 'number' ? term.measured - term.predicted : null;
   return el('div', {class: 'detail'},
-      el('p', {}, `measured ${digits(term.measured)} s` + (difference === null ? '; nothing was predicted' :
-        `, predicted ${digits(term.predicted)} s: ${difference > 0 ? 'slower' : 'faster'} by ${duration(Math.abs(difference))}`)),
+      el('p', {title: `measured ${digits(term.measured)} s, predicted ${digits(term.predicted)} s`},
+          `measured ${duration(term.measured)}` + (difference === null ? '; nothing was predicted' :
+            `, predicted ${duration(term.predicted)}: ${difference > 0 ? 'slower' : 'faster'} by ${duration(Math.abs(difference))}`)),
       related.length > 0 ? related.map((finding) => findingElement(finding, state, `${term.id} ${finding.cause}`)) : el('p', {}, 'No finding concerns this term.'));
 }
 
