@@ -1,80 +1,182 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The planner's page: every number that it shows is that of `trireme plan --json` for the same question."""
+"""The planner's page: every number that it shows is that of `trireme plan --json` for the same question, after rounding."""
 import json
+import os
 import random
+import shlex
 import subprocess
+import time
 from urllib.parse import urlencode
 
 import board_rig
+import page_scripts
 from board_rig import Board, PageTest
+from plan_numbers import fault_of
 
-SHOWN = """[...document.querySelectorAll('#plan-answer [data-path]')].map((node) => [node.dataset.path, node.textContent])"""
-
-
-def at_path(answer, path):
-    for part in path.split("."):
-        if answer is None:
-            return None
-        answer = answer[int(part)] if isinstance(answer, list) else answer.get(part)
-    return answer
+SHOWN = """return [...document.querySelectorAll('#plan-answer [data-path]')].map((node) => ({path: node.dataset.path,
+  text: node.textContent, over: node.dataset.over || null, band: node.dataset.band || null, sign: node.dataset.sign || null}))"""
+DONE = "document.querySelector('#plan-answer #plan-verdict, #plan-answer .failed, #plan-answer .panel')"
+FAILED = "return document.querySelector('#plan-answer .failed')?.textContent ?? ''"
+COMMAND = "return document.querySelector('#plan-answer .command')?.value ?? ''"
+SMALL = {"model": "gpt2-124m", "machine": "h100", "gpus": "4", "batch_tokens": "64k", "seq_len": "1024"}
 
 
-def plan(question):
-    command = [board_rig.PROGRAM, "plan", "--json"]
-    for name, value in question.items():
-        command += [f"--{name.replace('_', '-')}", value]
-    return json.loads(subprocess.run(command, capture_output=True, text=True).stdout)
+def answer_of(command):
+    """What a terminal prints for a line that the page gives."""
+    words = shlex.split(command)
+    assert words[:2] == ["trireme", "plan"], command
+    return json.loads(subprocess.run([board_rig.PROGRAM, *words[1:], "--json"], capture_output=True, text=True).stdout)
 
 
 def random_question(source):
-    question = {"model": source.choice(["gpt2-124m", "llama3.2-1b", "llama3.1-8b", "llama3.1-70b"]),
-                "machine": source.choice(["h100", "h200", "b200"]), "gpus": str(2 ** source.randrange(0, 7)),
-                "batch_tokens": source.choice(["5e5", "1e6", "4e6"]), "seq_len": source.choice(["1024", "4096", "8192"])}
+    chance = source.random()
+    machine = source.choice(["h100", "H200", "b200", "a100-80gb"])
+    price = {"price": source.choice(["2.5", "0.99"])} if source.random() < 0.5 else {}
+    if chance < 0.15:
+        limit = source.choice([{"days": source.choice(["1", "7", "0.5"])}, {"budget": source.choice(["5k", "1M"]), "price": "2"}])
+        return {"machine": machine, "gpus": source.choice(["1", "8", "64"]), **price, **limit}
+    question = {"model": source.choice(["gpt2-124m", "llama3.2-1b", "llama3.1-8b", "llama3.1-70b", "qwen3-0.6b", "mixtral-8x7b"]), "machine": machine,
+                "batch_tokens": source.choice(["5e5", "1M", "4M"]), "seq_len": source.choice(["1024", "1k", "8192"])}
+    if chance < 0.25:
+        return {**question, **price, "tokens": source.choice(["20B", "100B"]), "deadline": source.choice(["3", "30"])}
+    question["gpus"] = str(2 ** source.randrange(0, 8))
+    if source.random() < 0.5:
+        question.update(tokens=source.choice(["1e12", "15T", "300B"]), **price)
     if source.random() < 0.3:
-        question["tokens"] = "1e12"
-    if source.random() < 0.4:
         question["pp"] = source.choice(["1", "2,4", "4"])
     if source.random() < 0.3:
         question["recompute"] = source.choice(["none", "full"])
+    if source.random() < 0.1:
+        question["layout"] = "zero=3 micro=1 full"
+    if source.random() < 0.1:
+        question["precision"] = "bf16,fp8-tensor"
     return question
 
 
 class Planner(PageTest):
     def ask(self, board, question):
-        address = f"{board.origin}/#page=plan&plan=" + urlencode({"q": urlencode(question)})[2:]
         self.browser.open("about:blank")
-        self.browser.open_page(address)
-        self.browser.wait_for("document.querySelector('#plan-answer .panel, #plan-answer .failed')", seconds=120)
+        self.browser.open_page(f"{board.origin}/#page=plan&plan=" + urlencode({"q": urlencode(question)})[2:])
+        self.browser.wait_for(DONE, seconds=120)
+
+    def press(self, text):
+        self.browser.js("[...document.querySelectorAll('#planner button')].find((one) => one.textContent === arguments[0]).click()", text)
+
+    def wait_for_answer(self):
+        self.browser.wait_for("document.querySelector('#plan-verdict, #plan-answer .failed')", seconds=120)
+        self.assertEqual(self.browser.js(FAILED), "")
+        return self.browser.js("return document.querySelector('#plan-verdict').textContent")
+
+    def expect_numbers_of(self, answer):
+        shown = self.browser.js(SHOWN)
+        self.assertEqual([fault for fault in (fault_of(answer, one) for one in shown) if fault], [])
+        return len(shown)
 
     def test_numbers_are_those_of_plan(self):
         source = random.Random(11)
-        compared = 0
+        compared = answered = 0
         with Board(options=("--plan",)) as board:
             self.browser.open_page(board.url)
-            for _ in range(200 if board_rig.IS_FULL else 3):
-                question = random_question(source)
+            for i in range(200 if board_rig.IS_FULL else 2):
+                question = random_question(source) if board_rig.IS_FULL else [SMALL, {**SMALL, "pp": "2", "tokens": "1B", "price": "2.5"}][i]
                 with self.subTest(**question):
                     self.ask(board, question)
-                    answer = plan(question)
-                    if "error" in answer:  # refused: the page shows the same reason
-                        self.assertEqual(self.browser.js("return document.querySelector('#plan-answer .failed').textContent"),
-                                         answer["error"])
+                    command = self.browser.js(COMMAND)
+                    if not command:  # refused: the page shows the reason of a terminal
+                        words = [f"--{name.replace('_', '-')}={value}" for name, value in question.items()]
+                        error = answer_of(shlex.join(["trireme", "plan", *words]))["error"]
+                        self.assertTrue(error.startswith(self.browser.js(FAILED)), error)
                         self.browser.console()  # the browser notes the status
                         continue
-                    shown = self.browser.js(f"return {SHOWN}")
-                    values = [at_path(answer, path) for path, _ in shown]
-                    wanted = self.browser.js("return arguments[0].map((one) => (one === null ? '–' : String(one)))", values)
-                    self.assertEqual(shown, [[path, text] for (path, _), text in zip(shown, wanted)])
-                    compared += len(shown)
-            print(f"{compared} numbers compared")
-            self.assertGreater(compared, 50)
+                    compared += self.expect_numbers_of(answer_of(command))
+                    answered += 1
+            print(f"{compared} numbers of {answered} answers compared")
+            self.assertGreater(compared, 30 * answered)
+            self.assertGreater(answered, 0)
             self.expect_quiet(board.origin)
 
-    def test_a_question_that_cannot_be_answered_gives_the_reason(self):
+    def test_the_first_click_succeeds(self):
+        models = ["gpt2-1.5b", "llama3.1-8b", "qwen3-30b-a3b", "kjv-llama"] if board_rig.IS_FULL else ["gpt2-1.5b"]
+        with Board(options=("--plan",)) as board:
+            for model in models:
+                with self.subTest(model=model):
+                    self.browser.open("about:blank")
+                    self.browser.open_page(board.url)
+                    self.browser.wait_for("document.querySelector('#plan-model')")
+                    self.assertEqual(self.browser.js("return document.title"), "Trireme planner")
+                    self.browser.js("""const node = document.querySelector('#plan-model');
+                        node.value = arguments[0];
+                        node.dispatchEvent(new Event('change'))""", model)
+                    self.press("plan")
+                    self.assertIn(model, self.wait_for_answer())
+            for example in self.browser.js("return [...document.querySelectorAll('.examples button')].map((one) => one.textContent)"):
+                if not board_rig.IS_FULL and "70B" in example:
+                    continue
+                with self.subTest(example=example):
+                    self.browser.open("about:blank")
+                    self.browser.open_page(board.url)
+                    self.browser.wait_for("document.querySelector('#plan-model')")
+                    self.press(example)
+                    self.wait_for_answer()
+                    self.expect_numbers_of(answer_of(self.browser.js(COMMAND)))
+            self.expect_quiet(board.origin)
+
+    def test_a_refusal_stands_beside_its_field(self):
         with Board(options=("--plan",)) as board:
             self.browser.open_page(board.url)
-            self.ask(board, {"model": "gpt2-124m", "machine": "h100", "gpus": "many", "seq_len": "1024", "batch_tokens": "1e6"})
-            self.assertIn("gpus", self.browser.js("return document.querySelector('#plan-answer').textContent"))
+            for name, value in (("gpus", "many"), ("seq_len", "8192"), ("tp", "x"), ("price", "2")):
+                with self.subTest(name=name):
+                    self.ask(board, {**SMALL, name: value})
+                    beside = self.browser.js("return document.querySelector(`#plan-${arguments[0]}-error`).textContent", name)
+                    self.assertEqual(beside, self.browser.js(FAILED))
+                    self.assertIn(f"--{name.replace('_', '-')}", beside)
+                    self.assertEqual(self.browser.js("return document.activeElement.name"), name)
+            self.assertEqual(self.browser.js("return document.querySelectorAll('[aria-invalid]').length"), 1)
+            self.ask(board, SMALL)
+            self.assertEqual(self.browser.js("return document.querySelectorAll('[aria-invalid]').length"), 0)
+
+    def test_buttons_give_a_command_and_a_configuration(self):
+        browser = self.browser
+        with Board(options=("--plan",)) as board:
+            browser.open_page(board.url)
+            self.ask(board, {**SMALL, "layout": "zero=1 micro=2"})
+            self.assertIn("--layout 'zero=1 micro=2'", browser.js(COMMAND))
+            browser.devtools("Page.setDownloadBehavior", behavior="allow", downloadPath=self.scratch)
+            self.press("download the TOML")
+            browser.wait_for("document.querySelector('.plan-tools [role=status]').textContent === 'saved as plan.toml'")
+            saved, printed = self.folder("plan.toml"), self.folder("printed.toml")
+            end = time.monotonic() + 10
+            while not os.path.exists(saved) and time.monotonic() < end:
+                time.sleep(0.02)
+            words = shlex.split(browser.js(COMMAND))[1:]
+            subprocess.run([board_rig.PROGRAM, *words, "--out", printed], check=True, capture_output=True)
+            with open(saved, encoding="utf-8") as a, open(printed, encoding="utf-8") as b:
+                self.assertEqual(a.read(), b.read())
+            self.expect_quiet(board.origin)
+
+    def test_layout_contrast_and_labels_at_every_width(self):
+        browser = self.browser
+        with Board(options=("--plan",)) as board:
+            browser.open_page(board.url)
+            self.ask(board, {**SMALL, "pp": "2", "tokens": "1B", "price": "2.5"})
+            browser.wait_for("document.querySelector('.plan-schedule img')")
+            for width in (400, 1280, 2560):
+                for dark in (False, True):
+                    with self.subTest(width=width, dark=dark):
+                        browser.resize(width, 5000)
+                        browser.set_dark(dark)
+                        browser.js("return new Promise((done) => requestAnimationFrame(() => setTimeout(done, 50)))")
+                        count, low = browser.js(page_scripts.CONTRAST)
+                        self.assertGreater(count, 50)
+                        self.assertEqual(low, [])
+                        _, wide, window = browser.js(page_scripts.BOXES)
+                        self.assertLessEqual(wide, window)
+            unnamed = """return [...document.querySelectorAll('#planner input, #planner select')].filter((node) =>
+                !node.closest('label')?.textContent.trim() && !node.ariaLabel).length"""
+            self.assertEqual(browser.js(unnamed), 0)
+            # Every segment of the memory can be seen, and its number stands beside its name.
+            self.assertGreaterEqual(min(browser.js("return [...document.querySelectorAll('.segment')].map((one) => one.getBoundingClientRect().width)")), 5)
+            self.expect_quiet(board.origin)
 
 
 if __name__ == "__main__":

@@ -1,143 +1,142 @@
 // SPDX-License-Identifier: Apache-2.0
-// The planner's page: a question, and the answer that `trireme plan --json` gives to it. Every number
-// is a number of that answer, with its digits; data-path names the place where it stands there.
+// The planner's page: a question, and the answer that `trireme plan --json` gives to it. Every number is
+// one of that answer; data-path names the place where it stands there (planner_format.js).
 import {getJson, queryText} from './api.js';
-import {el, note, replace, tableElement} from './dom.js';
-import {bytesText, compact, digits, duration, percent} from './format.js';
-import {seriesColor} from './paint.js';
+import {buttonElement, el, note, replace, saveText} from './dom.js';
+import {isDark} from './paint.js';
+import {modelCards} from './planner_answer.js';
+import {makePlannerForm, planExamples} from './planner_form.js';
+import {deadlineCards, sizeCards} from './planner_sizes.js';
 import {changeView, view} from './view.js';
 
-const fields = [['gpus', 'GPUs', '64'], ['batch_tokens', 'batch (tokens)', '4e6'], ['seq_len', 'sequence (tokens)', '8192'],
-  ['tokens', 'tokens of the run', ''], ['price', '$ per GPU-hour', '']];
-const limits = [['memory_fraction', 'part of memory', '0.95'], ['tp', 'tensor parallel', 'any'], ['pp', 'pipeline', 'any'],
-  ['cp', 'context', 'any'], ['ep', 'experts', 'any'], ['zero', 'ZeRO stages', 'any'], ['micro_batch', 'micro-batch', 'any'],
-  ['schedule', 'schedules', 'any'], ['recompute', 'recompute', 'any'], ['precision', 'precisions', 'bf16'], ['layout', 'layout to price', 'none']];
-
-let choices = null;
-let asked = '';
+let planForm = null, planAnswer = null;
+let asked = null;  // the question that is shown, as in the address
 
 export async function drawPlanner(holder) {
-  if (!choices) choices = await getJson('/api/plan/choices');
-  const question = new URLSearchParams(view().plan);
-  if (!holder.querySelector('form')) replace(holder, plannerForm(question), el('div', {id: 'plan-answer', 'aria-live': 'polite'}));
-  if (question.has('model') && view().plan !== asked) {
-    asked = view().plan;
-    await askPlan(holder.querySelector('#plan-answer'), Object.fromEntries(question));
+  if (!planForm) {
+    const choices = await getJson('/api/plan/choices');
+    if (!planForm) {
+      planForm = makePlannerForm(choices, ask);
+      planAnswer = el('div', {id: 'plan-answer', 'aria-live': 'polite'});
+      replace(holder, planForm.node, planAnswer);
+    }
   }
+  planAnswer.classList.toggle('dark', isDark());
+  if (view().plan === asked) return;
+  asked = view().plan;
+  const question = new URLSearchParams(asked);
+  planForm.fill(question);
+  if (question.has('machine')) await askPlan(question);
+  else replace(planAnswer, startCard());
 }
 
-function plannerForm(question) {
-  const inputs = {};
-  const labelled = (name, text, node) => {
-    inputs[name] = node;
-    return el('label', {}, el('span', {}, text), node);
-  };
-  const select = (name, text, options) => labelled(name, text, el('select', {name}, options.map((option) =>
-    el('option', {value: option, selected: question.get(name) === option}, option))));
-  const input = ([name, text, hint]) => labelled(name, text, el('input', {name, value: question.get(name) ??
-    (fields.some((field) => field[0] === name) ? hint : ''), placeholder: hint, size: 10, autocomplete: 'off', spellcheck: 'false'}));
-  const submit = (event) => {
-    event.preventDefault();
-    const chosen = new URLSearchParams();
-    for (const [name, node] of Object.entries(inputs)) if (node.value.trim()) chosen.set(name, node.value.trim());
-    asked = '';
-    changeView({plan: chosen.toString()});
-    if (view().plan === chosen.toString()) drawPlanner(document.getElementById('planner'));
-  };
-  return el('form', {class: 'panel question', tabindex: '-1', 'aria-label': 'Plan a job', on: {submit}},
-      el('h2', {}, 'Plan a job'),
-      el('div', {class: 'fields'}, select('model', 'model', choices.models || []), select('machine', 'machine', choices.machines || []),
-          fields.map(input), select('stack', 'training program', ['trireme', ...(choices.stacks || []).filter((name) => name !== 'trireme')])),
-      el('details', {}, el('summary', {}, 'limits: which layouts may be used'), el('div', {class: 'fields'}, limits.map(input)),
-          note('Lists as 1,2,8; an empty field leaves the choice to the planner.')),
-      el('button', {type: 'submit', class: 'main'}, 'plan'));
+function startCard() {
+  return el('section', {class: 'panel wide'}, el('h2', {}, 'What do you want to know?'),
+      el('p', {class: 'about'}, 'Fill in the form, or begin with an example. No GPU is needed, and nothing leaves this machine.'),
+      el('div', {class: 'start-cards'}, planExamples.map(({text, about, question}) =>
+        el('button', {type: 'button', on: {click: () => ask(new URLSearchParams(question))}}, el('b', {}, text), el('span', {class: 'muted'}, about)))));
 }
 
-async function askPlan(holder, question) {
-  replace(holder, note('Pricing every layout …'));
+function ask(question) {
+  asked = null;
+  const text = question.toString();
+  if (view().plan !== text) changeView({plan: text});
+  else drawPlanner(document.getElementById('planner'));
+}
+
+async function askPlan(question) {
   const started = asked;
+  replace(planAnswer, note('Pricing every layout …'));
   try {
-    const answer = await getJson('/api/plan' + queryText(question));
+    const answer = await getJson('/api/plan' + queryText(Object.fromEntries(question)));
     if (started !== asked) return;
-    drawPlan(holder, answer);
-    const shown = answer.best || answer.nearest;
-    if (!shown || !(shown.layout?.pp > 1)) return;
-    const {svg} = await getJson('/api/plan/schedule' + queryText(question));
-    if (started !== asked || !svg) return;
-    // As an image the picture cannot run scripts, load anything or change styles of the page.
-    holder.querySelector('.plan-schedule')?.append(el('h2', {}, 'Schedule'), el('img', {
-      alt: `schedule ${shown.layout.schedule} of ${shown.layout.pp} ranks`, src: `data:image/svg+xml,${encodeURIComponent(svg)}`}));
+    planForm.showError('');
+    replace(planAnswer, cardsOf(answer, question));
+    if (!answer.question && (answer.best || answer.nearest)?.layout.pp > 1) await drawPlanSchedule(answer.best || answer.nearest, question, started);
   } catch (error) {
-    if (started === asked) replace(holder, el('p', {class: 'failed'}, error.message));
+    if (started !== asked) return;
+    // Advice for a shell does not help here.
+    const text = error.message.replace(/; run [^;]*--help`? for the options$/, '');
+    replace(planAnswer, el('p', {class: 'failed', role: 'alert'}, text));
+    planForm.showError(text);
   }
 }
 
-// A number of the answer, with all of its digits.
-function exact(path, value) {
-  return el('span', {'data-path': path}, digits(value));
-}
-
-function drawPlan(holder, answer) {
-  const key = answer.best ? 'best' : 'nearest';
-  const shown = answer[key];
-  if (answer.error || !shown) {
-    replace(holder, el('p', {class: 'failed'}, answer.error || 'The planner gave no layout.'));
-    return;
+function cardsOf(answer, question) {
+  const with_changes = (changes, removed) => {
+    const next = new URLSearchParams(question);
+    for (const name of removed) next.delete(name);
+    for (const [name, value] of Object.entries(changes)) next.set(name, String(value));
+    return next;
+  };
+  const of_gpus = (gpus) => with_changes({gpus}, ['deadline']);
+  if (answer.question === 'sizes') {
+    return sizeCards(answer, planTools(question, null), (row) => ask(with_changes({model: row.model, seq_len: row.seq_len,
+      batch: row.global_batch, tokens: Number(row.tokens.toPrecision(4))}, ['days', 'budget', 'batch_tokens'])));
   }
-  const number = (name) => ({name, is_number: true});
-  replace(holder,
-      el('section', {class: 'panel'},
-          el('p', {class: 'sentence'}, el('span', {class: `lamp ${shown.fits ? 'good' : 'bad'}`}, el('span', {class: 'dot', 'aria-hidden': 'true'}),
-              shown.fits ? 'fits' : 'does not fit'), el('span', {class: 'text'}, shown.layout.text)),
-          el('p', {}, `${shown.kind}: ${duration(shown.seconds)} a step, ${compact(shown.tokens_per_second)} tokens/s, MFU ${percent(shown.mfu)}, ` +
-            `${bytesText(shown.bytes)} of ${bytesText(answer.memory_bytes)}`),
-          plainList('Changes that would fit', answer.changes), plainList('Assumed', answer.assumed),
-          plainList('Ignored', answer.ignored), plainList('Warnings', shown.band?.warnings),
-          tableElement('the answer', [{name: 'figure'}, number('value')], [
-            ['seconds per step', exact(`${key}.seconds`, shown.seconds)], ['tokens per second', exact(`${key}.tokens_per_second`, shown.tokens_per_second)],
-            ['MFU', exact(`${key}.mfu`, shown.mfu)], ['HFU', exact(`${key}.hfu`, shown.hfu)],
-            ['bytes of the largest rank', exact(`${key}.bytes`, shown.bytes)], ['bytes free', exact(`${key}.headroom_bytes`, shown.headroom_bytes)],
-            ['band of time', exact(`${key}.band.time`, shown.band?.time)], ['band of memory', exact(`${key}.band.memory`, shown.band?.memory)],
-            ...runRows(answer, key)])),
-      barPanel('Time by term', 'seconds of a step', shown.terms, `${key}.terms`, shown.seconds),
-      barPanel('Memory by item', 'bytes of the largest rank', shown.items, `${key}.items`, Math.max(shown.bytes, answer.memory_bytes)),
-      el('section', {class: 'panel wide plan-schedule'}),
-      el('section', {class: 'panel wide'}, el('h2', {}, 'Neighbours'), neighbourTable([...neighbours(answer, 'alternatives'),
-        ...neighbours(answer, 'fewer'), ...neighbours(answer, 'better'), ...neighbours(answer, 'change_layouts')])),
-      el('section', {class: 'panel wide'}, el('h2', {}, 'Why not another one?'), (answer.rejected || []).length > 0 ?
-        tableElement('rejected', [number('tp'), number('cp'), number('pp'), number('ep'), {name: 'reason'}, number('missing bytes')],
-            answer.rejected.map((one, i) => [...['tp', 'cp', 'pp', 'ep'].map((axis) => exact(`rejected.${i}.${axis}`, one[axis])),
-              one.reason, exact(`rejected.${i}.missing_bytes`, one.missing_bytes)])) : note('No layout was rejected by a rule.')));
+  if (answer.question === 'deadline') {
+    return deadlineCards(answer, planTools(question, answer.best ? of_gpus(answer.gpus) : null), (gpus) => ask(of_gpus(gpus)));
+  }
+  return modelCards(answer, planTools(question, answer.best && (answer.stack || 'trireme') === 'trireme' ? question : null),
+      (change) => ask(with_changes(...changeOf(change))));
 }
 
-function runRows(answer, key) {
-  const run = answer[key].run;
-  return Object.entries(run || {}).filter(([, value]) => typeof value === 'number').map(([name, value]) =>
-    [`run: ${name.replaceAll('_', ' ')}`, exact(`${key}.run.${name}`, value)]);
+// A change as the planner names it, "16 GPUs with --grad-dtype bf16" or "without --tp and --pp": the
+// parameters that it sets, and those that it removes.
+function changeOf(text) {
+  const options = [...text.matchAll(/--([a-z0-9-]+)(?: ([^\s-]\S*))?/g)].map(([, name, value]) => [name.replaceAll('-', '_'), value]);
+  if (text.startsWith('without ')) return [{}, options.map(([name]) => name)];
+  const gpus = /^(\d+) GPUs/.exec(text);
+  return [{...Object.fromEntries(options), ...(gpus ? {gpus: gpus[1]} : {}), ...(text.startsWith('a layout that') ? {unaudited: 1} : {})}, ['layout']];
 }
 
-function plainList(title, lines) {
-  if (!lines || lines.length === 0) return null;
-  return el('div', {}, el('h3', {}, title), el('ul', {class: 'plain'}, lines.map((line) => el('li', {}, line))));
+// The words of the command; a shell reads them back as they are.
+export function planCommand(question) {
+  const quoted = (word) => (/^[\w.,:=+@%/-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+  return ['trireme', 'plan', ...[...question].map(([name, value]) => {
+    const option = `--${name.replaceAll('_', '-')}`;
+    return name === 'unaudited' ? option : `${option} ${quoted(value)}`;
+  })].join(' ');
 }
 
-function barPanel(title, about, values, path, total) {
-  const rows = Object.entries(values || {}).filter(([, value]) => value !== 0);
-  return el('section', {class: 'panel'}, el('h2', {}, title), el('p', {class: 'about'}, about),
-      el('div', {class: 'bars'}, rows.map(([name, value], i) => el('div', {class: 'bar-row'}, el('span', {}, name),
-          el('span', {class: 'track', 'aria-hidden': 'true'}, el('span', {class: 'bar measured', style: {
-            left: '0', width: `${100 * Math.min(1, Math.abs(value) / total)}%`, background: seriesColor(i)}})),
-          exact(`${path}.${name}`, value)))));
+// A browser gives the clipboard only to pages of this machine or over TLS.
+async function copyText(text, field) {
+  if (window.navigator.clipboard) return window.navigator.clipboard.writeText(text);
+  field.focus();
+  field.select();
+  if (!document.execCommand('copy')) throw new Error('The browser gives no clipboard: copy the line yourself.');
+  return undefined;
 }
 
-function neighbours(answer, list) {
-  return (answer[list] || []).map((one, i) => ({one, path: `${list}.${i}`}));
+// `runnable` is the question whose answer `trireme train` can run, or null.
+function planTools(question, runnable) {
+  const command = planCommand(question);
+  const field = el('input', {class: 'command', readonly: true, value: command, 'aria-label': 'the same question as a command', size: 40});
+  const state = el('span', {class: 'muted', role: 'status'});
+  const tried = (action, done) => async () => {
+    try {
+      await action();
+      state.textContent = done;
+    } catch (error) {
+      state.textContent = error.message;
+    }
+  };
+  const saveToml = async () => {
+    const {toml, missing} = await getJson('/api/plan/toml' + queryText(Object.fromEntries(runnable)));
+    if (!toml) throw new Error(`There is no configuration: ${missing}`);
+    saveText('plan.toml', toml, 'application/toml');
+  };
+  return el('div', {class: 'plan-tools'}, field,
+      buttonElement('copy as command', 'copy the line that gives this answer in a terminal', tried(() => copyText(command, field), 'copied')),
+      runnable ? buttonElement('download the TOML', 'the configuration for trireme train that runs this layout', tried(saveToml, 'saved as plan.toml')) : null,
+      state);
 }
 
-function neighbourTable(list) {
-  if (list.length === 0) return note('There are none.');
-  const columns = ['layout', 'GPUs', 'seconds per step', 'tokens per second', 'MFU', 'bytes', 'change of time'].map((name, i) => ({name, is_number: i > 0}));
-  return el('div', {class: 'scroll'}, tableElement('neighbours', columns, list.map(({one, path}) => [one.layout.text,
-    exact(`${path}.layout.gpus`, one.layout.gpus), exact(`${path}.seconds`, one.seconds), exact(`${path}.tokens_per_second`, one.tokens_per_second),
-    exact(`${path}.mfu`, one.mfu), exact(`${path}.bytes`, one.bytes), exact(`${path}.time_change`, one.time_change)])));
+async function drawPlanSchedule(shown, question, started) {
+  const holder = planAnswer.querySelector('.plan-schedule');
+  const {svg, missing} = await getJson('/api/plan/schedule' + queryText(Object.fromEntries(question)));
+  if (started !== asked || !holder) return;
+  // As an image the picture cannot run scripts, load anything or change styles of the page.
+  holder.append(el('h2', {}, 'Which order do the ranks work in?'), svg ? el('div', {class: 'scroll-x', tabindex: '0', role: 'region', 'aria-label': 'schedule'},
+      el('img', {alt: `schedule ${shown.layout.schedule} of ${shown.layout.pp} ranks`, src: `data:image/svg+xml,${encodeURIComponent(svg)}`})) : note(missing));
 }

@@ -16,6 +16,7 @@
 #include "config/files/machine_file.h"
 #include "config/files/model_file.h"
 #include "config/files/stack_file.h"
+#include "config/spelling.h"
 #include "obs/clock.h"
 #include "sim/picture.h"
 #include "spec/layout/layout_text.h"
@@ -45,11 +46,11 @@ std::vector<NamedFiles> shipped_files() {
           {"stack", shipped_stacks()}};
 }
 
+// Names are found in any case of letters, as on a command line.
 void check_shipped(const std::string& name, const std::string& value) {
   for (const NamedFiles& files : shipped_files()) {
-    if (files.parameter != name || std::ranges::find(files.names, value) != files.names.end()) {
-      continue;
-    }
+    if (files.parameter != name) continue;
+    if (config::in_any_case(value, {files.names.begin(), files.names.end()})) continue;
     throw base::ConfigError(
         fmt::format("{} '{}': must be one of {}; other files are planned with "
                     "`trireme plan`",
