@@ -327,6 +327,9 @@ TEST_F(BoardTest, configurations_are_listed_by_the_keys_that_differ) {
   board.poll_files();
   EXPECT_EQ(json(board, "/api/configs")["keys"].dump(),
             R"({"moe.experts":[null,"8"],"optimizer.lr":["0.001","0.002"]})");
+  EXPECT_EQ(json(board, "/api/configs")["same"].dump(),
+            R"({"optimizer.name":"AdamW","token":"(masked)"
+})");
 }
 
 TEST_F(BoardTest, with_only_running_runs_others_are_not_added) {

@@ -13,6 +13,8 @@ import webdriver
 
 SKIPPED = 77
 PROGRAM = None
+# While pages are written: TRIREME_ASSETS=src/board/assets serves them without a build.
+ASSETS = ["--assets", os.environ["TRIREME_ASSETS"]] if os.environ.get("TRIREME_ASSETS") else []
 IS_FULL = os.environ.get("TRIREME_FULL", "") not in ("", "0")
 
 
@@ -20,7 +22,7 @@ class Board:
     """A server over folders of runs; use as a context."""
 
     def __init__(self, *folders, options=()):
-        self.command = [PROGRAM, "board", *folders, "--json", *options]
+        self.command = [PROGRAM, "board", *folders, "--json", *options, *ASSETS]
         self.process = None
 
     def __enter__(self):

@@ -214,15 +214,16 @@ class Pages(PageTest):
         browser = self.browser
         browser.reset(width=400, height=6000)
         with Board(run, other) as board:
-            for fragment in ("", "#compare=1", "#run=1&compare=0"):
+            for fragment, shown in (("", ".runs .spark"), ("#compare=1", "#learning canvas"),
+                                    ("#run=good&compare=bad", "#learning canvas")):
                 browser.open("about:blank")
                 browser.open_page(board.url + fragment)
-                browser.wait_for("document.querySelector('#learning canvas')")
+                browser.wait_for("document.querySelector(arguments[0])", shown)
                 self.assertIsNone(browser.js("return window.hacked ?? null"))
                 self.assertEqual(browser.js("return document.querySelectorAll('img, iframe, b').length"), 0)
                 self.assertLessEqual(browser.js("return document.documentElement.scrollWidth"), 400)
             browser.open("about:blank")
-            browser.open_page(board.url)
+            browser.open_page(board.url + "#run=bad")
             for where, text in (("#events", long), ("#metric", tag), ("#top", long)):
                 found = browser.wait_for(f"document.querySelector('{where}')?.textContent")
                 self.assertIn(text.split("\u2028")[0], found, where)

@@ -122,7 +122,7 @@ TEST(Tidy, pages_show_text_as_text_and_load_nothing_elsewhere) {
   expect_in_each("src/board/assets/", check_page);
 }
 TEST(Tidy, modules_of_pages_can_be_joined) { expect_none(check_page_names(tree())); }
-TEST(Tidy, pages_are_small) { expect_none(check_page_size(tree(), 265'000)); }
+TEST(Tidy, pages_are_small) { expect_none(check_page_size(tree(), 290'000)); }
 
 // Files whose words are this project's: not planted text, and not the history of changes, which
 // names what was renamed.

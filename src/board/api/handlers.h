@@ -18,7 +18,8 @@ class Board;
 
 // The list of runs; with ?ids=3,7 only these.
 Response runs_response(const Board& board, bool has_planner, const Request& request);
-// The keys of configurations that differ between runs, with the values of every run.
+// The keys of configurations: "keys" that differ between runs, with the values of every run, and
+// "same", the others with their value.
 base::Json configs_json(const Board& board);
 base::Json run_json(const RunView& run, size_t id, double now);
 base::Json diagnosis_json(const RunView& run);

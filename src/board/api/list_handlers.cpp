@@ -11,6 +11,7 @@
 
 #include "board/api/handlers.h"
 #include "board/board.h"
+#include "board/run/flat_config.h"
 
 namespace trireme::board {
 namespace {
@@ -55,19 +56,9 @@ base::Json entry_json(const RunView& view, size_t id, double now) {
   return entry;
 }
 
-// Adds "section.key" -> text for all values that a table can show.
-void flatten(const base::Json& value, const std::string& key,
-             std::map<std::string, std::string>& out) {
-  constexpr size_t max_value_bytes = 120;
-  if (value.is_object()) {
-    for (const auto& [name, inner] : value.items()) {
-      flatten(inner, key.empty() ? name : key + "." + name, out);
-    }
-    return;
-  }
-  if (key.starts_with("program.") || value.is_null()) return;
-  const std::string text = value.is_string() ? value.get<std::string>() : text_of(value);
-  if (text.size() <= max_value_bytes) out[key] = text;
+// Returns the colour of a run's lamp; "off" until it is known.
+std::string lamp_of(const RunFacts& facts) {
+  return facts.diagnosis.lamp.empty() ? "off" : facts.diagnosis.lamp;
 }
 
 }  // namespace
@@ -91,7 +82,7 @@ base::Json head_json(const RunView& view, const RunView::Glance& run, size_t id)
           {"group", facts.group},
           {"folder", view.shown_folder()},
           {"state", analysis::name_of(facts.state)},
-          {"lamp", facts.diagnosis.lamp.empty() ? "off" : facts.diagnosis.lamp},
+          {"lamp", lamp_of(facts)},
           {"sentence", facts.failure.empty() ? facts.diagnosis.sentence
                                              : "the folder cannot be analysed: " + facts.failure},
           {"step", run.last_step()},
@@ -133,17 +124,20 @@ Response runs_response(const Board& board, bool has_planner, const Request& requ
 
 base::Json configs_json(const Board& board) {
   const std::vector<RunView*> runs = board.runs();
-  std::vector<std::map<std::string, std::string>> configs(runs.size());
+  std::vector<std::map<std::string, std::string>> configs;
   std::map<std::string, std::set<std::string>> values;
-  for (size_t id = 0; id < runs.size(); ++id) {
-    flatten(RunView::Glance(*runs[id]).facts().config, "", configs[id]);
-    for (const auto& [key, text] : configs[id]) values[key].insert(text);
+  for (const RunView* run : runs) {
+    configs.push_back(flat_config(RunView::Glance(*run).facts().config));
+    for (const auto& [key, text] : configs.back()) values[key].insert(text);
   }
-  base::Json keys = base::Json::object();
+  base::Json keys = base::Json::object(), same = base::Json::object();
   for (const auto& [key, texts] : values) {
     const auto has_key = [&, name = &key](const auto& config) { return config.contains(*name); };
     const bool is_everywhere = std::ranges::all_of(configs, has_key);
-    if (texts.size() < 2 && is_everywhere) continue;
+    if (texts.size() < 2 && is_everywhere) {
+      same[key] = *texts.begin();
+      continue;
+    }
     base::Json column = base::Json::array();
     for (const auto& config : configs) {
       const auto found = config.find(key);
@@ -151,7 +145,7 @@ base::Json configs_json(const Board& board) {
     }
     keys[key] = std::move(column);
   }
-  return {{"keys", std::move(keys)}};
+  return {{"keys", std::move(keys)}, {"same", std::move(same)}};
 }
 
 std::string update_event(const Board& board, std::vector<std::string>& sent) {
@@ -163,7 +157,8 @@ std::string update_event(const Board& board, std::vector<std::string>& sent) {
     const RunView::Glance run(*runs[id]);
     sum += run.revision();
     std::string entry = text_of({{"id", id},
-                                 {"lamp", run.facts().diagnosis.lamp},
+                                 {"is_analysed", run.is_analysed()},
+                                 {"lamp", lamp_of(run.facts())},
                                  {"revision", run.revision()},
                                  {"state", analysis::name_of(run.facts().state)},
                                  {"step", run.last_step()}});

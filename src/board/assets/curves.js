@@ -16,8 +16,8 @@ const loss = 'loss_metrics/global_avg_loss';
 function linesOf(tag, label, others) {
   const runs = drawnRuns();
   if (runs.length > 1) {
-    return runs.filter((run) => hasTag(run, tag)).map((run, i) =>
-      ({run, tag, label: runName(run), style: {color: i}}));
+    return runs.filter((run) => hasTag(run, tag)).map((run) =>
+      ({run, tag, label: runName(run), style: {color: runs.indexOf(run)}}));
   }
   const [run] = runs;
   const all = [{tag, label, style: {color: 0, dash: 0}}, ...others];
@@ -32,7 +32,7 @@ function learningLines(is_by_data) {
   if (runs.length > 1) {
     return runs.flatMap((run, color) => [
       {run, tag: loss, label: runName(run), style: {color}},
-      {run, tag: validation, label: `${runName(run)}, validation`, style: {color, dots: true}}])
+      {run, tag: validation, label: `${runName(run)}, validation`, style: {color, dash: 5, dots: true}}])
         .filter((line) => hasTag(line.run, line.tag));
   }
   const sets = is_by_data ? dataSetsOf(shownRun()?.tags).slice(0, 6) : [];

@@ -2,14 +2,16 @@
 // Starts the page, keeps it in step with the runs, and shows errors where they happen.
 import {isReport, readInlined} from './api.js';
 import {makeDataPanel, makeLearningPanel, makeMetricPanel, makeSpeedPanel, makeStabilityPanel} from './curves.js';
+import {makeDifferencePanel} from './difference.js';
 import {el, note, replace} from './dom.js';
 import {makeExpertsPanel} from './experts.js';
 import {makeFlamePanel} from './flame.js';
+import {makeFrontPage} from './front.js';
 import {watchGrids} from './grid.js';
 import {makeCheckpointsPanel, makeEventsPanel} from './history.js';
 import {makeLayersPanel, makeNumericsPanel} from './layers.js';
 import {listen} from './live.js';
-import {allRuns, detailsOf, hasPlanner, loadDetails, loadEvents, loadRuns, shownRun} from './runinfo.js';
+import {addAges, allRuns, changedRuns, detailsOf, hasPlanner, loadDetails, loadEvents, loadRuns, loadSomeRuns, shownRun} from './runinfo.js';
 import {makePipelinePanel} from './pipeline.js';
 import {drawPlanner} from './planner.js';
 import {isFillingAll, listenToPrint, onFillAll} from './print.js';
@@ -18,11 +20,14 @@ import {makeHardwarePanel, makeLedgerPanel, makeMemoryPanel} from './resources.j
 import {refreshSeries, restartSeries} from './series.js';
 import {drawRange, drawToolbar, listenToKeys, restoreTheme} from './toolbar.js';
 import {drawTop} from './top.js';
-import {changeView, listenToFragment, onView, readFragment, view} from './view.js';
+import {changeView, listenToFragment, onView, readFragment, unknownRuns, view} from './view.js';
 import {makeWaterfallPanel} from './waterfall.js';
 
 const slow_ms = 5000;  // between refreshes of what is not a curve
+const list_ms = 500;  // between refreshes of the list of runs
+const ages_ms = 10000;  // between updates of the ages of runs
 let panels = [];
+let front = null;
 let connection = '';
 let is_refreshing = false, is_stale = false, is_slow_running = false, slow_time = 0;
 
@@ -36,13 +41,16 @@ function forbidMarkup() {
   });
 }
 
-// The board, or the planner.
+// The list of runs, one run, or the planner.
 function showPage() {
-  const is_plan = view().page === 'plan';
-  document.getElementById('board').hidden = is_plan;
+  const {page} = view();
+  const is_plan = page === 'plan';
+  document.getElementById('board').hidden = page !== 'run';
+  document.getElementById('front').hidden = page !== 'runs';
   document.getElementById('planner').hidden = !is_plan;
   document.documentElement.classList.toggle('plan', is_plan);
-  document.querySelector('.skip').textContent = is_plan ? 'to the form' : 'to the charts';
+  document.documentElement.classList.toggle('front', page === 'runs');
+  document.querySelector('.skip').textContent = is_plan ? 'to the form' : page === 'runs' ? 'to the search' : 'to the charts';
   if (is_plan) drawPlanner(document.getElementById('planner')).catch(showFailure);
 }
 
@@ -50,19 +58,38 @@ function showPage() {
 function listenToSkip() {
   document.querySelector('.skip').addEventListener('click', (event) => {
     event.preventDefault();
-    const target = view().page === 'plan' ? document.querySelector('#planner form') : document.getElementById('first');
+    const {page} = view();
+    const target = page === 'plan' ? document.querySelector('#planner form') :
+      document.getElementById(page === 'runs' ? 'search' : 'first');
     target?.focus();
   });
 }
 
 function drawAll() {
   showPage();
-  drawTop(document.getElementById('top'), connection);
+  const {page} = view();
   drawToolbar(document.getElementById('toolbar'));
-  for (const panel of panels) panel.draw?.();
-  drawRange();
+  if (page === 'runs') drawFront();
+  if (page === 'run') {
+    drawTop(document.getElementById('top'), connection);
+    for (const panel of panels) panel.draw?.();
+    drawRange();
+  }
   const run = shownRun();
-  document.title = view().page === 'plan' ? 'Trireme planner' : run ? `${run.name}: ${run.sentence}` : 'Trireme board';
+  const count = allRuns().length;
+  document.title = page === 'plan' ? 'Trireme planner' : page === 'run' && run ? `${run.name}: ${run.sentence}` :
+    `Trireme board${count > 0 ? `: ${count} ${count === 1 ? 'run' : 'runs'}` : ''}`;
+}
+
+function drawFront() {
+  const is_first = front === null;
+  if (is_first) {
+    front = makeFrontPage();
+    document.getElementById('front').append(front.node);
+  }
+  front.draw();
+  // The table is painted before the keys of all configurations are read.
+  if (is_first) window.requestAnimationFrame(() => window.setTimeout(() => front.loadKeys().catch(showFailure)));
 }
 
 function drawTheme() {
@@ -142,7 +169,7 @@ function showFailure(error) {
 function addPanels() {
   const first = document.getElementById('first');
   const more = document.getElementById('more');
-  const above = [makeLearningPanel(), makeStabilityPanel(), makeSpeedPanel(), makeWaterfallPanel(),
+  const above = [makeLearningPanel(), makeStabilityPanel(), makeSpeedPanel(), makeDifferencePanel(), makeWaterfallPanel(),
     makeEventsPanel(), makeCheckpointsPanel()];
   const below = [makeRanksPanel(), makeLayersPanel(), makeMemoryPanel(), makeExpertsPanel(), makeNumericsPanel(), makePipelinePanel(),
     makeFlamePanel(), makeHardwarePanel(), makeLedgerPanel(), makeDataPanel(), makeMetricPanel()];
@@ -155,11 +182,22 @@ function addPanels() {
 
 let heat_timer = 0;
 
+function showUnknown() {
+  const names = unknownRuns();
+  if (names.length > 0) showFailure(new Error(`The board has no run ${names.join(', ')}.`));
+}
+
 async function viewChanged(_, names) {
-  if (names.includes('run') || names.includes('compare')) {
-    await refresh();  // details first: they list the tags of a run
-    restartSeries();
-    refreshSlow();
+  if (view().page === 'run' && names.some((name) => ['page', 'run', 'compare'].includes(name))) {
+    await openRun();
+    return;
+  }
+  if (view().page === 'runs') {
+    if (names.includes('page')) {
+      window.scrollTo(0, 0);
+      refreshList(allRuns().map(({id}) => id));
+    }
+    drawAll();
     return;
   }
   if (names.some((name) => ['x', 'from', 'to', 'speed', 'tag'].includes(name))) restartSeries();
@@ -170,19 +208,34 @@ async function viewChanged(_, names) {
   }
 }
 
-// Loads the first runs and begins to show one.
+// Shows the run of the view, and those that it is compared with.
+async function openRun() {
+  const is_first = panels.length === 0;
+  const {run, compare} = view();
+  showPage();
+  if (is_first || !detailsOf(run)) {
+    await Promise.all([run, ...compare].map((id) => loadDetails(id)));  // details first: they list the tags of a run
+    if (panels.length === 0) addPanels();
+  }
+  if (is_first) {
+    const first = refresh();  // asks for the curves before anything is drawn
+    drawAll();
+    watchPanels();
+    await first;
+    return;
+  }
+  await refresh();
+  restartSeries();
+  refreshSlow();
+}
+
+// Shows the first page after the runs have been read.
 async function showRuns() {
-  if (!allRuns().some((run) => run.id === view().run)) changeView({run: allRuns()[0].id});
-  const others = view().compare.filter((id) => allRuns().some((run) => run.id === id));
-  await Promise.all([view().run, ...others].map((id) => loadDetails(id)));
-  addPanels();
-  const first = refresh();  // asks for the curves before anything is drawn
-  drawAll();
-  watchPanels();
-  onView(viewChanged);
+  onView((_, names) => viewChanged(_, names).catch(showFailure));
   window.addEventListener('theme', drawTheme);
   window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawTheme);
-  await first;
+  if (view().page === 'run') await openRun(); else drawAll();
+  showUnknown();
   listenToPrint();
 }
 
@@ -193,52 +246,85 @@ function showNoRuns() {
   if (!hasPlanner()) replace(document.getElementById('top'), el('h1', {}, 'Trireme board'), note('There is no run yet; the first one appears here when it begins.'));
 }
 
-let is_listing = false;
+const stale_runs = new Set();
+let is_listing = false, read_time = 0;
 
-// Updates the list of runs when one has begun or ended.
-async function listRuns(runs) {
-  const known = new Map(allRuns().map((run) => [run.id, run.state]));
-  if (is_listing || runs.every(({id, state}) => known.get(id) === state)) return;
+// Reads these runs of the list again, twice a second at most.
+async function refreshList(ids) {
+  for (const id of ids) stale_runs.add(id);
+  if (is_listing) return;
   is_listing = true;
   try {
-    await loadRuns();
-    if (known.size === 0 && allRuns().length > 0) {
-      await showRuns();
-    } else {
-      drawToolbar(document.getElementById('toolbar'));
+    while (stale_runs.size > 0 && !document.hidden) {
+      const wait = read_time + list_ms - Date.now();
+      if (wait > 0) await new Promise((resolve) => window.setTimeout(resolve, wait));
+      read_time = Date.now();
+      const wanted = [...stale_runs];
+      stale_runs.clear();
+      const before = allRuns().length;
+      await loadSomeRuns(wanted);
+      if (before === 0 && allRuns().length > 0) {
+        readFragment();
+        await showRuns();
+      } else {
+        if (front && allRuns().length > before) front.loadKeys().catch(showFailure);
+        if (view().page === 'runs') drawAll(); else drawToolbar(document.getElementById('toolbar'));
+      }
     }
   } finally {
     is_listing = false;
   }
 }
 
+// On the page of a run the list matters only when a run begins or ends.
+function listRuns(news) {
+  const known = new Map(allRuns().map((run) => [run.id, run.state]));
+  const is_list = view().page === 'runs';
+  const wanted = changedRuns(news).filter((id) => is_list || known.get(id) !== news.find((one) => one.id === id).state);
+  if (wanted.length > 0) refreshList(wanted).catch(showFailure);
+}
+
+function refreshPage() {
+  if (allRuns().length === 0) return;
+  if (view().page === 'run') refresh();
+  if (view().page === 'runs') refreshList(allRuns().map(({id}) => id)).catch(showFailure);
+}
+
+function refreshAges() {
+  if (view().page !== 'runs' || document.hidden) return;
+  addAges();
+  drawAll();
+}
+
 async function start() {
   forbidMarkup();
   readInlined();
   restoreTheme();
-  readFragment();
   listenToFragment();
   listenToKeys();
   listenToSkip();
   document.documentElement.classList.toggle('report', isReport());
   await loadRuns();
+  readFragment();
   if (allRuns().length > 0) await showRuns(); else showNoRuns();
   document.documentElement.dataset.ready = 'yes';
   listen((runs) => {
-    listRuns(runs).catch(showFailure);
+    listRuns(runs);
     const is_news = runs.some(({id, revision, step, state}) => {
       const known = detailsOf(id);
       return known && ((revision !== undefined && known.revision !== revision) || known.step !== step || known.state !== state);
     });
-    if (is_news && !document.hidden) refresh();
+    if (is_news && !document.hidden && view().page === 'run') refresh();
   }, (is_connected) => {
     connection = is_connected ? '' : 'The server does not answer; what is shown is the last state it sent.';
-    drawTop(document.getElementById('top'), connection);
-    if (is_connected && allRuns().length > 0) refresh();
+    if (view().page === 'run') drawTop(document.getElementById('top'), connection);
+    else if (view().page === 'runs') showFailure(connection ? new Error(connection) : null);
+    if (is_connected) refreshPage();
   });
   document.addEventListener('visibilitychange', () => {
-    if (!document.hidden && allRuns().length > 0) refresh();
+    if (!document.hidden) refreshPage();
   });
+  if (!isReport()) window.setInterval(refreshAges, ages_ms);
 }
 
 start().catch(showFailure);

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is known about the runs: the list, the details of those that are shown, and the events of
 // the first one. Panels read it here; main.js loads it.
-import {getJson} from './api.js';
+import {getJson, isReport} from './api.js';
 import {setRunBegin, xOfStep} from './series.js';
-import {view} from './view.js';
+import {nameRuns, view} from './view.js';
+
+const max_asked = 100;  // more runs than these are asked for with the whole list
 
 let list = [];
+let list_time = 0;
 let has_planner = false;
 const details = new Map();
 let events_of_run = {run: -1, next: 0, events: []};
@@ -13,8 +16,45 @@ let events_of_run = {run: -1, next: 0, events: []};
 export async function loadRuns() {
   const answer = await getJson('/api/runs');
   list = answer.runs || [];
+  list_time = Date.now();
   has_planner = Boolean(answer.plan);
 }
+
+// Reads some runs of the list again, and those that are new.
+export async function loadSomeRuns(ids) {
+  if (ids.length === 0) return;
+  if (ids.length > max_asked || list.length === 0) {
+    await loadRuns();
+    return;
+  }
+  const answer = await getJson(`/api/runs?ids=${ids.join()}`);
+  const next = [...list];
+  for (const run of answer.runs || []) next[run.id] = run;
+  if (next.length < answer.count || next.includes(undefined)) await loadRuns(); else list = next;
+}
+
+// Ages of runs as of now; they were true when the list was read.
+export function addAges() {
+  const seconds = (Date.now() - list_time) / 1000;
+  list_time = Date.now();
+  list = list.map((run) => (typeof run.age_seconds === 'number' ? {...run, age_seconds: run.age_seconds + seconds} : run));
+}
+
+// The numbers of the runs of which `news` of the server says more than the list has.
+export function changedRuns(news) {
+  return news.filter((one) => {
+    const known = list[one.id];
+    return !known || ['revision', 'state', 'lamp', 'step', 'is_analysed'].some((name) =>
+      one[name] !== undefined && one[name] !== known[name]);
+  }).map(({id}) => id);
+}
+
+nameRuns({
+  keyOf: (id) => list[id]?.key ?? String(id),
+  idOf: (key) => list.find((run) => run.key === key)?.id ??
+    (/^\d{1,6}$/.test(key) && Number(key) < list.length ? Number(key) : null),
+  firstPage: () => (list.length > 1 && !isReport() ? 'runs' : 'run'),
+});
 
 export function allRuns() {
   return list;

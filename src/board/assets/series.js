@@ -8,6 +8,7 @@ import {setWholeRange, shownRange, view} from './view.js';
 const users = new Set();
 const stored = new Map();  // "run tag" -> buckets
 const begins = new Map();  // run -> seconds since 1970 at its begin
+const ends = new Map();  // run -> the last x of all its points
 let key_of_stored = '';
 let controller = null;
 let is_wanted = false, asked_width = 0;
@@ -24,6 +25,12 @@ export function setRunBegin(run, seconds) {
 
 export function seriesOf(run, tag) {
   return stored.get(`${run} ${tag}`) || null;
+}
+
+// The smallest of the last x of these runs; null if one is not known yet.
+export function shortestEnd(runs) {
+  const found = runs.map((run) => ends.get(run));
+  return found.length === 0 || found.includes(undefined) ? null : Math.min(...found);
 }
 
 // The width in pixels that the last request was for.
@@ -60,6 +67,7 @@ export function restartSeries() {
   const key = `${view().x} ${view().run}`;
   if (key !== key_of_stored) {
     stored.clear();
+    ends.clear();
     key_of_stored = key;
   }
   drawUsers();
@@ -102,6 +110,7 @@ async function askOnce() {
     for (const {run, answer, shift} of answers) {
       if (isFinite(answer.first) && answer.first !== null) first = Math.min(first, answer.first + shift);
       if (isFinite(answer.last) && answer.last !== null) last = Math.max(last, answer.last + shift);
+      if (answer.last !== null && isFinite(answer.last)) ends.set(run, Math.max(ends.get(run) ?? -Infinity, answer.last + shift));
       for (const [tag, buckets] of Object.entries(answer.series)) {
         stored.set(`${run} ${tag}`, shift === 0 ? buckets : {...buckets,
           x: buckets.x.map((x) => x + shift), end: buckets.end.map((x) => x + shift)});

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tools for all charts: which run, compared with which, over which x, range, smoothing, theme; and
 // the keys that do the same.
-import {buttonElement, el, redraw, selectElement} from './dom.js';
+import {buttonElement, el, note, redraw, replace, selectElement} from './dom.js';
 import {compact, grouped, rangeText, xText} from './format.js';
-import {allRuns, hasPlanner} from './runinfo.js';
-import {changeView, cursorX, moveRange, onCursor, shownRange, view, wholeRange, zoomRange} from './view.js';
+import {allRuns, drawnRuns, hasPlanner} from './runinfo.js';
+import {shortestEnd} from './series.js';
+import {changeView, cursorX, lastFront, moveRange, onCursor, showRange, shownRange, view, wholeRange, zoomRange} from './view.js';
+
+const max_listed = 50;  // runs in a list; more are found on the front page
 
 const smoothings = [['0', 'no smoothing'], ['0.6', 'light smoothing'], ['0.9', 'medium smoothing'],
   ['0.98', 'strong smoothing']];
@@ -17,15 +20,18 @@ export function drawToolbar(holder) {
   const key = JSON.stringify([run, compare, x, smooth, log_x, page, from === null && to === null, allRuns().map((one) => one.name)]);
   if (key === drawn_toolbar) return;
   drawn_toolbar = key;
-  redraw(holder, view().page === 'plan' ? el('h1', {}, 'Planner') : chartTools(), el('span', {class: 'space'}), pageTools());
+  redraw(holder, page === 'plan' ? el('h1', {}, 'Planner') : page === 'runs' ? el('h1', {}, 'Runs') : chartTools(), el('span', {class: 'space'}), pageTools());
   drawRange();
 }
 
 function pageTools() {
-  const is_plan = view().page === 'plan';
+  const {page} = view();
+  const is_first = page === 'run' && allRuns().length === 1;
+  const to_runs = allRuns().length === 1 && page === 'plan' ? 'run' : 'runs';
   return [
-    hasPlanner() && (allRuns().length > 0 || !is_plan) ? buttonElement(is_plan ? 'runs' : 'planner',
-        is_plan ? 'back to the runs' : 'plan another job', () => changeView({page: is_plan ? 'run' : 'plan'})) : null,
+    page !== 'runs' && allRuns().length > 0 && !is_first ? buttonElement('runs', 'back to the runs',
+        () => changeView(to_runs === 'run' ? {page: 'run'} : {...lastFront(), page: 'runs'})) : null,
+    hasPlanner() && page !== 'plan' ? buttonElement('planner', 'plan another job', () => changeView({page: 'plan'})) : null,
     buttonElement('◐', 'light or dark', switchTheme, {'aria-label': 'light or dark'}),
     buttonElement('?', 'keys (key ?)', showHelp, {'aria-label': 'help'})];
 }
@@ -36,7 +42,7 @@ function chartTools() {
   const range = el('span', {class: 'range', id: 'range'});
   const near = smoothings.map(([value]) => value).find((value) => Math.abs(Number(value) - smooth) < 1e-9);
   return [
-    runs.length > 1 ? selectElement('run', runs.map((one) => [String(one.id), one.name]), String(run),
+    runs.length > 1 && runs.length <= max_listed ? selectElement('run', runs.map((one) => [String(one.id), one.name]), String(run),
         (id) => changeView({run: Number(id), from: null, to: null, rank: null, page: 'run'})) : null,
     runs.length > 1 ? compareMenu(runs) : null,
     el('span', {class: 'group', role: 'group', 'aria-label': 'x-axis'}, ['step', 'tokens', 'time'].map((kind) =>
@@ -48,25 +54,45 @@ function chartTools() {
     el('span', {class: 'group', role: 'group', 'aria-label': 'range'},
         buttonElement('−', 'zoom out (key −)', () => zoomRange(2)),
         buttonElement('+', 'zoom in (key +)', () => zoomRange(0.5)),
+        drawnRuns().length > 1 ? buttonElement('shortest', 'show as much as the shortest run has (key s)', showShortest) : null,
         buttonElement('all', 'show the whole run (key 0)', () => changeView({from: null, to: null}),
             {'aria-pressed': String(from === null && to === null)})),
     range];
 }
 
+// A run of 60 steps is visible beside one of 3,000.
+function showShortest() {
+  const end = shortestEnd(drawnRuns());
+  if (end !== null) showRange(wholeRange().first, end);
+}
+
 function compareMenu(runs) {
   const {run, compare} = view();
-  const boxes = runs.filter((one) => one.id !== run).map((one) => {
-    const box = el('input', {type: 'checkbox', checked: compare.includes(one.id), on: {change: () => {
-      const others = view().compare.filter((id) => id !== one.id);
-      changeView({compare: box.checked ? [...others, one.id].slice(-7) : others});
+  const others = runs.filter((one) => one.id !== run);
+  const chosen = compare.filter((id) => id !== run);
+  const boxOf = (one) => {
+    const box = el('input', {type: 'checkbox', checked: chosen.includes(one.id), on: {change: () => {
+      const rest = view().compare.filter((id) => id !== one.id);
+      changeView({compare: box.checked ? [...rest, one.id].slice(-7) : rest});
     }}});
     const loss = typeof one.loss === 'number' ? `, loss ${compact(one.loss, 4)}` : '';
     return el('label', {}, box, el('span', {class: 'name'}, one.name),
         el('span', {class: 'muted'}, `${one.group ? `${one.group}, ` : ''}${one.state}, step ${grouped(one.step)}${loss}`));
-  });
-  const count = compare.filter((id) => id !== run).length;
+  };
+  const boxes = el('div', {class: 'boxes'});
+  const drawBoxes = () => {
+    const word = filter.value.toLowerCase();
+    const found = others.filter((one) => chosen.includes(one.id) || `${one.name} ${one.group}`.toLowerCase().includes(word))
+        .sort((a, b) => chosen.includes(b.id) - chosen.includes(a.id));
+    replace(boxes, found.slice(0, max_listed).map(boxOf), found.length > max_listed ?
+      note(`${grouped(found.length - max_listed)} more: search, or choose on the page of all runs`) : null);
+  };
+  const filter = el('input', {type: 'search', 'aria-label': 'search the runs to compare with', placeholder: 'search',
+    hidden: others.length <= 8, on: {input: drawBoxes}});
+  drawBoxes();
   const menu = el('details', {class: 'menu', id: 'compare'},
-      el('summary', {}, count > 0 ? `compared with ${count}` : 'compare'), el('div', {class: 'choices'}, boxes));
+      el('summary', {}, chosen.length > 0 ? `compared with ${chosen.length}` : 'compare'),
+      el('div', {class: 'choices'}, filter, boxes));
   menu.open = is_menu_open;
   menu.addEventListener('toggle', () => {
     is_menu_open = menu.open;
@@ -111,8 +137,9 @@ export function restoreTheme() {
 }
 
 const help = [['← →', 'move the range'], ['+ −', 'zoom in and out around the cursor'], ['0', 'show the whole run'],
+  ['s', 'show as much as the shortest compared run has'],
   ['drag', 'zoom to a range'], ['shift + drag', 'move the range'], ['double click', 'show the whole run'],
-  ['?', 'this help']];
+  ['/', 'search the runs'], ['?', 'this help']];
 
 function showHelp() {
   document.getElementById('help')?.remove();
@@ -122,6 +149,9 @@ function showHelp() {
       el('p', {class: 'muted'}, 'Every pixel column shows the minimum and the maximum of all its points; ' +
         'triangles at the upper edge are points that are not finite. Letters over vertical lines: R resumed, ' +
         '^ spike, S skipped step, ↶ went back, X failure, ! slow rank, P other plan, H hardware, A alert, N numerics.'),
+      el('p', {class: 'muted'}, 'A search has words and conditions, and all of them must hold: ' +
+        'llama state=running loss<3 optimizer.lr>=0.001 name~bf16. Its names are the columns of the list and ' +
+        'the keys of configurations.'),
       buttonElement('close', 'close (Escape)', () => dialog.close()));
   document.body.append(dialog);
   dialog.showModal();
@@ -130,9 +160,18 @@ function showHelp() {
 export function listenToKeys() {
   window.addEventListener('keydown', (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) || view().page !== 'run') return;
+    if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) || view().page === 'plan') return;
+    if (view().page === 'runs') {
+      if (event.key === '/') {
+        event.preventDefault();
+        document.getElementById('search')?.focus();
+      } else if (event.key === '?') {
+        showHelp();
+      }
+      return;
+    }
     const actions = {ArrowLeft: () => moveRange(-0.2), ArrowRight: () => moveRange(0.2), '+': () => zoomRange(0.5),
-      '=': () => zoomRange(0.5), '-': () => zoomRange(2), '0': () => changeView({from: null, to: null}), '?': showHelp};
+      '=': () => zoomRange(0.5), '-': () => zoomRange(2), '0': () => changeView({from: null, to: null}), s: showShortest, '?': showHelp};
     const action = actions[event.key];
     if (!action || (event.target.closest?.('.scroll') && event.key.startsWith('Arrow'))) return;
     event.preventDefault();
