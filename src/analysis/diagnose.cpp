@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // diagnose(): runs the rules, removes what another finding explains, and orders the rest by cost.
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "analysis/diagnosis.h"
-#include "analysis/predicted_terms.h"
+#include "analysis/judge_outcome.h"
 #include "analysis/rank_view.h"
 #include "analysis/rules/rule.h"
 
@@ -15,11 +13,6 @@ namespace {
 // Shorter windows are noise: a scheduler's time slice is some milliseconds.
 constexpr int64_t patient_steps = 20, short_steps = 5;
 constexpr double patient_seconds = 0.4, short_seconds = 0.2;
-
-bool has_cause(const Findings& findings, Cause cause) {
-  return std::any_of(findings.begin(), findings.end(),
-                     [&](const Finding& finding) { return finding.cause == cause; });
-}
 
 // Whether `cause` is the consequence of a finding that names its reason.
 bool is_explained(const Finding& finding, const Findings& all) {
@@ -52,64 +45,6 @@ bool is_explained(const Finding& finding, const Findings& all) {
   return false;
 }
 
-std::string state_words(const RunRecord& run) {
-  switch (run.state) {
-    case RunState::running:
-      return "running";
-    case RunState::done:
-      return "done";
-    case RunState::stopped:
-      return "stopped on request";
-    case RunState::failed:
-      return "failed";
-    case RunState::died:
-      return "died";
-    default:
-      return "state unknown";
-  }
-}
-
-// The text of the end event of a run that failed; empty if there is none.
-std::string end_text(const RunRecord& run) {
-  for (auto event = run.events.rbegin(); event != run.events.rend(); ++event) {
-    if (event->kind == obs::EventKind::start) break;
-    if (event->kind == obs::EventKind::end) return event->text;
-  }
-  return "";
-}
-
-std::string sentence_of(const RunRecord& run, const Findings& findings, const Waterfall& fall) {
-  std::string text = state_words(run);
-  if (run.total_steps > 0) {
-    text += fmt::format(", step {} of {}", run.last_step, run.total_steps);
-  } else {
-    text += fmt::format(", step {}", run.last_step);
-  }
-  if (run.state == RunState::failed && !has_cause(findings, Cause::dead_rank)) {
-    return text + ": " + end_text(run);
-  }
-  if (!findings.empty()) {
-    const Finding& first = findings.front();
-    if (first.share > 0) text += fmt::format(", {} of the time is lost", percent_text(first.share));
-    return text + ": " + first.title;
-  }
-  if (run.state == RunState::unknown) return text + "; too little is recorded to judge it";
-  if (!fall.is_measured) return text + "; no times of ranks are known";
-  if (!fall.predicted_seconds) return text + ", nothing is wrong";
-  const double gap = fall.measured_seconds / *fall.predicted_seconds - 1;
-  const double band = number_in(run.prediction, "band").value_or(0);
-  if (gap < -band) return text + fmt::format(", {} faster than predicted", percent_text(-gap));
-  return text + ", as fast as predicted";
-}
-
-std::string lamp_of(const RunRecord& run, const Findings& findings) {
-  if (run.state == RunState::failed || run.state == RunState::died) return "bad";
-  if (has_cause(findings, Cause::dead_rank)) return "bad";
-  if (!findings.empty()) return "warning";
-  if (run.state == RunState::running || run.state == RunState::done) return "good";
-  return "off";
-}
-
 }  // namespace
 
 Diagnosis diagnose(const RunRecord& run) {
@@ -134,22 +69,27 @@ Diagnosis diagnose(const RunRecord& run) {
   // What can be changed comes before what is not understood.
   rest = find_unknown(facts, kept);
   for (Finding& finding : rest) kept.push_back(std::move(finding));
-  // Not a matter of time: a dead rank comes first, then what has cost or will cost the run, full
-  // memory last.
+  // Not a matter of time: a dead rank comes first, then what has cost or will cost the run; full
+  // memory and what is over come last.
   diagnosis.findings = find_dead_rank(facts);
   for (Findings (*const find)(const Facts&) :
-       {find_unsaved_steps, find_skipped_steps, find_drifting_numbers}) {
+       {find_diverged, find_unsaved_steps, find_missing_weights, find_skipped_steps,
+        find_drifting_numbers}) {
     for (Finding& finding : find(facts)) diagnosis.findings.push_back(std::move(finding));
   }
-  for (Finding& finding : find_reported_errors(facts, diagnosis.findings)) {
+  Findings over = find_earlier_failures(facts), known = diagnosis.findings;
+  known.insert(known.end(), over.begin(), over.end());
+  for (Finding& finding : find_reported_errors(facts, known)) {
     diagnosis.findings.push_back(std::move(finding));
   }
   for (Finding& finding : kept) diagnosis.findings.push_back(std::move(finding));
   for (Finding& finding : find_memory_near_limit(facts)) {
     diagnosis.findings.push_back(std::move(finding));
   }
-  diagnosis.lamp = lamp_of(run, diagnosis.findings);
-  diagnosis.sentence = sentence_of(run, diagnosis.findings, diagnosis.waterfall);
+  for (Finding& finding : over) diagnosis.findings.push_back(std::move(finding));
+  diagnosis.outcome = judge(run, diagnosis.findings, diagnosis.waterfall);
+  diagnosis.lamp = name_of(diagnosis.outcome.severity);
+  diagnosis.sentence = diagnosis.outcome.headline;
   return diagnosis;
 }
 

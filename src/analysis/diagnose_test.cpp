@@ -390,7 +390,7 @@ TEST(DiagnoseTest, steps_that_no_checkpoint_has_are_named) {
     EXPECT_EQ(diagnosis.findings[0].title,
               "steps 2 to 4 are not saved: the newest checkpoint is of step 1");
     EXPECT_EQ(diagnosis.findings[0].evidence.size(), 1U);
-    EXPECT_EQ(diagnosis.lamp, "warning");
+    EXPECT_EQ(diagnosis.lamp, "bad");
     EXPECT_EQ(diagnosis.sentence.find("nothing is wrong"), std::string::npos);
   }
   // A full disk may also keep the event from being written.

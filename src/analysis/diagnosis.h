@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "analysis/outcome.h"
 #include "analysis/run_record.h"
 #include "analysis/waterfall.h"
 #include "base/text/json.h"
@@ -28,9 +29,12 @@ enum class Cause : uint8_t {
   slow_save,
   stale_machine_file,
   drifting_numbers,  // in 8 bits
+  diverged,          // by the loss or by skipped steps: Divergence
   skipped_steps,     // without those by which the loss scale fell
   unsaved_steps,     // of a run that has ended
+  missing_weights,   // the last export failed
   reported_error,    // an event of severity error
+  earlier_failures,  // after which the run went on
   unknown,           // slower than predicted, or slower than before, and no rule explains it
   count
 };
@@ -49,8 +53,9 @@ struct Finding {
 
 struct Diagnosis {
   RunState state = RunState::unknown;
-  std::string lamp;      // "good", "warning", "bad", "off"
-  std::string sentence;  // "slow since step 120: rank 3 computes 21 % slower than the others"
+  Outcome outcome;
+  std::string lamp;      // the name of the outcome's severity: "good", "warning", "bad", "off"
+  std::string sentence;  // the outcome's headline
   std::vector<Finding> findings;  // the largest first; empty: nothing is wrong
   Waterfall waterfall;
 };

@@ -46,6 +46,7 @@ base::Json to_json(const Diagnosis& diagnosis) {
   return {{"state", name_of(diagnosis.state)},
           {"lamp", diagnosis.lamp},
           {"sentence", diagnosis.sentence},
+          {"outcome", to_json(diagnosis.outcome)},
           {"findings", to_json(diagnosis.findings)},
           {"waterfall", json_of(diagnosis.waterfall)}};
 }

@@ -45,6 +45,7 @@ bool is_break(const obs::Event& event) {
     case obs::EventKind::checkpoint:
     case obs::EventKind::save_failed:
     case obs::EventKind::exported:
+    case obs::EventKind::export_failed:
     case obs::EventKind::rollback:
     case obs::EventKind::replan:
       return true;

@@ -30,7 +30,7 @@ struct PhaseSpan {
   obs::PhaseSeconds seconds{};
 };
 
-enum class RunState : uint8_t { running, done, stopped, failed, died, unknown };
+enum class RunState : uint8_t { running, done, stopped, diverged, failed, died, unknown };
 std::string_view name_of(RunState);
 
 struct RunRecord {

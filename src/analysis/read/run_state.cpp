@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/error.h"
@@ -23,6 +24,7 @@ std::optional<RunState> ended_state(const RunRecord& run, int64_t attempt) {
     if (reason == event->data.end()) return RunState::failed;
     if (*reason == "done") return RunState::done;
     if (*reason == "stopped") return RunState::stopped;
+    if (*reason == "diverged") return RunState::diverged;
     return RunState::failed;
   }
   return {};
@@ -66,8 +68,15 @@ RunState state_of(RunRecord& run, double now) {
   if (owner) run.attempt = std::max(run.attempt, owner->attempt);
   if (const auto state = ended_state(run, run.attempt)) return *state;
   const bool is_complete = run.total_steps > 0 && run.last_step >= run.total_steps;
-  if (!owner) return is_complete ? RunState::done : RunState::unknown;
-  if (owner->is_released) return is_complete ? RunState::done : RunState::stopped;
+  // A start without an end: a full disk kept the end from being written, or it is being written.
+  const bool lacks_end = std::ranges::any_of(run.events, [&](const obs::Event& event) {
+    return event.kind == obs::EventKind::start && event.attempt == run.attempt;
+  });
+  if (!owner || owner->is_released) {
+    if (lacks_end) return RunState::unknown;
+    if (!owner) return is_complete ? RunState::done : RunState::unknown;
+    return is_complete ? RunState::done : RunState::stopped;
+  }
   return is_held(run.folder, *owner, now) ? RunState::running : RunState::died;
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "analysis/rules/rule.h"
+#include "obs/terminal/number_text.h"
 
 namespace trireme::analysis {
 namespace {
@@ -40,7 +41,7 @@ Findings find_drifting_numbers(const Facts& facts) {
   for (const auto& [block, event] : alarms) {
     found.push_back({.cause = Cause::drifting_numbers,
                      .title = fmt::format("the 8-bit numbers of blocks.{} drift since step {}",
-                                          block, event->step),
+                                          block, obs::grouped(event->step)),
                      .first_step = event->step,
                      .evidence = {event->text},
                      .advice = fmt::format("before the loss shows it, resume with "

@@ -158,7 +158,7 @@ Findings find_memory_near_limit(const Facts& facts) {
     Finding finding{.cause = Cause::memory_near_limit, .rank = static_cast<int>(rank)};
     finding.title = fmt::format("the host memory of {} grows: {} more since step {}",
                                 view.rank_text(rank), obs::bytes_text(static_cast<int64_t>(growth)),
-                                view.window(bytes.size() / 5).last_step);
+                                obs::grouped(view.window(bytes.size() / 5).last_step));
     finding.evidence = {fmt::format("{} resident now; it rose in {} of {} records",
                                     obs::bytes_text(static_cast<int64_t>(bytes.back())), rises,
                                     bytes.size() - 1)};

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "analysis/rules/rule.h"
+#include "obs/terminal/number_text.h"
 
 namespace trireme::analysis {
 namespace {
@@ -164,7 +165,7 @@ Findings find_host_pauses(const Facts& facts) {
   // rank is blamed.
   finding.title = fmt::format("{} paused {} times for up to {} since step {}",
                               view.ranks() == 1 ? "the host" : "hosts", pauses,
-                              seconds_text(longest), first_step);
+                              seconds_text(longest), obs::grouped(first_step));
   finding.evidence = {
       fmt::format("single steps take up to {}, others {}", seconds_text(longest + typical_step),
                   seconds_text(typical_step)),

@@ -1,43 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run recorded against itself: steps that changed nothing, steps that no checkpoint has, and
-// events of severity error. None of it is a matter of time, and none of it may look like success.
+// What a run recorded against itself: numbers that diverged, steps that changed nothing, steps that
+// no checkpoint has, weights that were not written, and events of severity error. None of it is a
+// matter of time, and none of it may look like success.
+#include "analysis/own_record.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "analysis/rules/rule.h"
 #include "base/text/count_text.h"
+#include "obs/terminal/number_text.h"
 
 namespace trireme::analysis {
 namespace {
 
 constexpr size_t max_quoted = 3;
-
-// Returns the first event of the last attempt.
-std::vector<obs::Event>::const_iterator last_attempt(const RunRecord& run) {
-  auto event = run.events.end();
-  while (event != run.events.begin()) {
-    --event;
-    if (event->kind == obs::EventKind::start) break;
-  }
-  return event;
-}
-
-bool saves_checkpoints(const base::Json& config) {
-  if (!config.is_object() || !config.contains("checkpoint")) return true;
-  const base::Json& section = config["checkpoint"];
-  return !section.is_object() || !section.contains("enable") || section["enable"] != false;
-}
-
-// Texts of an attempt's failed saves.
-std::vector<std::string> failed_saves(const RunRecord& run) {
-  std::vector<std::string> texts;
-  for (auto event = last_attempt(run); event != run.events.end(); ++event) {
-    if (event->kind == obs::EventKind::save_failed) texts.push_back(event->text);
-  }
-  return texts;
-}
 
 std::vector<std::string> quoted(std::vector<std::string> texts) {
   if (texts.size() <= max_quoted) return texts;
@@ -47,41 +25,63 @@ std::vector<std::string> quoted(std::vector<std::string> texts) {
   return texts;
 }
 
-// Whether the last step should have been saved. A run that failed ends between two saves, unless
-// saving is what failed.
-bool expects_saved_end(const RunRecord& run, bool has_failed_saves) {
-  return run.state == RunState::done || run.state == RunState::stopped ||
-         (run.state == RunState::failed && has_failed_saves);
+// The text of the end event of a run that says of itself that it has diverged.
+std::string own_verdict(const RunRecord& run) {
+  if (run.state != RunState::diverged) return "";
+  for (const obs::Event& event : last_attempt(run)) {
+    if (event.kind == obs::EventKind::end) return event.text;
+  }
+  return "";
+}
+
+std::string export_words(const RunRecord& run, int64_t newest) {
+  if (newest <= 0) return "";
+  const std::string folder = run.folder.string();
+  if (newest >= run.last_step) {
+    return fmt::format("`trireme ckpt export {}` makes the weights from the checkpoint of step {}",
+                       folder, obs::grouped(newest));
+  }
+  return fmt::format("`trireme ckpt export {}` would export step {}, not step {}", folder,
+                     obs::grouped(newest), obs::grouped(run.last_step));
 }
 
 }  // namespace
 
-Findings find_skipped_steps(const Facts& facts) {
+Findings find_diverged(const Facts& facts) {
   const RunRecord& run = facts.run;
-  const auto found = run.series.find("skipped");
-  if (found == run.series.end()) return {};
-  std::set<int64_t> expected;  // a fall of the loss scale skips its step
-  for (const obs::Event& event : run.events) {
-    if (event.kind == obs::EventKind::loss_scale) expected.insert(event.step);
+  const std::optional<DivergenceFound> found = divergence_of(run);
+  const std::string own = own_verdict(run);
+  if (!found && own.empty()) return {};
+  Finding finding{.cause = Cause::diverged, .first_step = found ? found->first_step : -1};
+  finding.title = found ? fmt::format("diverged since step {}: {}", obs::grouped(found->first_step),
+                                      found->text)
+                        : own;
+  for (const obs::Event& event : last_attempt(run)) {
+    if (event.kind == obs::EventKind::skip) finding.evidence.push_back(event.text);
   }
-  int64_t skipped = 0, first = -1, last = -1;
-  for (size_t i = 0; i < found->second.steps.size(); ++i) {
-    const int64_t step = found->second.steps[i];
-    if (!(found->second.values[i] > 0) || expected.contains(step)) continue;
-    if (skipped++ == 0) first = step;
-    last = step;
+  finding.evidence = quoted(std::move(finding.evidence));
+  finding.advice = "lower optimizer.lr, or check the data of these steps";
+  const int64_t newest = saved_state(run).newest;
+  if (found && newest >= found->first_step) {
+    finding.advice += fmt::format(
+        "; the checkpoint of step {} has diverged, too: continue from one before step {} with "
+        "trireme train ... --resume STEP, or train again",
+        obs::grouped(newest), obs::grouped(found->first_step));
+  } else {
+    finding.advice += "; then train again, or continue from a checkpoint before that step";
   }
-  if (skipped == 0) return {};
-  Finding finding{.cause = Cause::skipped_steps, .first_step = first};
-  finding.title = fmt::format("{} of {} steps were skipped, the last at step {}", skipped,
-                              found->second.steps.size(), last);
-  std::vector<std::string> texts;
-  for (const obs::Event& event : run.events) {
-    if (event.kind == obs::EventKind::skip && !expected.contains(event.step)) {
-      texts.push_back(event.text);
-    }
-  }
-  finding.evidence = quoted(std::move(texts));
+  return {std::move(finding)};
+}
+
+Findings find_skipped_steps(const Facts& facts) {
+  SkippedSteps skipped = skipped_steps(facts.run);
+  if (skipped.steps.empty()) return {};
+  Finding finding{.cause = Cause::skipped_steps, .first_step = skipped.steps.front()};
+  finding.title =
+      fmt::format("{} of {} steps were skipped, the last at step {}",
+                  obs::grouped(std::ssize(skipped.steps)), obs::grouped(skipped.of),
+                  obs::grouped(skipped.steps.back()));
+  finding.evidence = quoted(std::move(skipped.texts));
   finding.advice =
       "lower optimizer.lr, or check the data of these steps; training.skip_norm_multiple is the "
       "limit above which a step is skipped";
@@ -90,28 +90,50 @@ Findings find_skipped_steps(const Facts& facts) {
 
 Findings find_unsaved_steps(const Facts& facts) {
   const RunRecord& run = facts.run;
-  const std::vector<std::string> failed = failed_saves(run);
-  if (!expects_saved_end(run, !failed.empty()) || !saves_checkpoints(run.config)) return {};
-  int64_t newest = -1;  // a resumed run has what it was resumed from
-  for (const obs::Event& event : run.events) {
-    if (event.kind == obs::EventKind::checkpoint) newest = std::max(newest, event.step);
-    if (event.kind == obs::EventKind::resume) newest = event.step;
+  const SavedState saved = saved_state(run);
+  if (!saved.is_unsaved) return {};
+  Finding finding{.cause = Cause::unsaved_steps, .first_step = saved.newest + 1};
+  if (saved.newest > 0) {
+    finding.title =
+        fmt::format("steps {} to {} are not saved: the newest checkpoint is of step {}",
+                    obs::grouped(saved.newest + 1), obs::grouped(run.last_step),
+                    obs::grouped(saved.newest));
+    finding.advice = fmt::format(
+        "make room or mend the disk; trireme train ... --resume auto repeats the steps from {} "
+        "on; {}",
+        obs::grouped(saved.newest + 1), export_words(run, saved.newest));
+  } else {
+    finding.title = fmt::format("none of {} is saved: there is no checkpoint",
+                                base::count_text(run.last_step, "step"));
+    finding.advice = "make room or mend the disk; then train again";
   }
-  // Neither a save nor a failed one is known: the record is incomplete.
-  if ((newest < 0 && failed.empty()) || newest >= run.last_step) return {};
-  Finding finding{.cause = Cause::unsaved_steps, .first_step = newest + 1};
-  finding.title =
-      newest > 0 ? fmt::format("steps {} to {} are not saved: the newest checkpoint is of step {}",
-                               newest + 1, run.last_step, newest)
-                 : fmt::format("none of {} is saved: there is no checkpoint",
-                               base::count_text(run.last_step, "step"));
-  finding.evidence = quoted(failed);
-  finding.advice =
-      newest > 0 ? fmt::format(
-                       "make room or mend the disk; trireme train ... --resume auto repeats the "
-                       "steps from {} on",
-                       newest + 1)
-                 : "make room or mend the disk; then train again";
+  finding.evidence = quoted(saved.failed);
+  return {std::move(finding)};
+}
+
+Findings find_missing_weights(const Facts& facts) {
+  const RunRecord& run = facts.run;
+  const SavedState saved = saved_state(run);
+  if (saved.export_problem.empty()) return {};
+  Finding finding{.cause = Cause::missing_weights, .first_step = run.last_step};
+  finding.title = saved.export_problem;
+  finding.advice = "make room or mend the disk";
+  const std::string words = export_words(run, saved.newest);
+  finding.advice += words.empty() ? "; then train again: there is no checkpoint" : "; " + words;
+  return {std::move(finding)};
+}
+
+Findings find_earlier_failures(const Facts& facts) {
+  std::vector<std::string> texts = survived_failures(facts.run);
+  if (texts.empty()) return {};
+  Finding finding{.cause = Cause::earlier_failures};
+  finding.title = fmt::format("the run went on after {}, the last: {}",
+                              base::count_text(std::ssize(texts), "failure"), texts.back());
+  finding.evidence = std::move(texts);
+  finding.advice = fmt::format(
+      "nothing, unless it happens again; `trireme report {} --out report.html` has what each "
+      "failure cost",
+      facts.run.folder.string());
   return {std::move(finding)};
 }
 
@@ -123,14 +145,16 @@ Findings find_reported_errors(const Facts& facts, const Findings& others) {
   };
   std::vector<std::string> texts;
   int64_t first = -1;
-  for (auto event = last_attempt(run); event != run.events.end(); ++event) {
-    if (event->severity != obs::Severity::error) continue;
+  for (const obs::Event& event : last_attempt(run)) {
+    if (event.severity != obs::Severity::error) continue;
     // The state of the run and the findings of others contain these.
-    if (event->kind == obs::EventKind::end) continue;
-    if (event->kind == obs::EventKind::verdict && is_found(Cause::dead_rank)) continue;
-    if (event->kind == obs::EventKind::save_failed && is_found(Cause::unsaved_steps)) continue;
-    if (texts.empty()) first = event->step;
-    texts.push_back(event->text);
+    if (event.kind == obs::EventKind::end) continue;
+    const bool is_of_rank = is_found(Cause::dead_rank) || is_found(Cause::earlier_failures);
+    if (event.kind == obs::EventKind::verdict && is_of_rank) continue;
+    if (event.kind == obs::EventKind::save_failed && is_found(Cause::unsaved_steps)) continue;
+    if (event.kind == obs::EventKind::export_failed && is_found(Cause::missing_weights)) continue;
+    if (texts.empty()) first = event.step;
+    texts.push_back(event.text);
   }
   if (texts.empty()) return {};
   Finding finding{.cause = Cause::reported_error, .first_step = first};

@@ -9,6 +9,7 @@
 
 #include "analysis/predicted_terms.h"
 #include "analysis/rules/rule.h"
+#include "obs/terminal/number_text.h"
 
 namespace trireme::analysis {
 namespace {
@@ -121,7 +122,8 @@ Findings find_unknown(const Facts& facts, const Findings& others) {
       Finding finding{.share = residual,
                       .first_step = view.window(rise->after_range.begin).first_step};
       finding.title = fmt::format("steps take {} longer since step {}: unknown, residual {}",
-                                  percent_text(rise->after / rise->before - 1), finding.first_step,
+                                  percent_text(rise->after / rise->before - 1),
+                                  obs::grouped(finding.first_step),
                                   percent_text(residual));
       finding.evidence.push_back(fmt::format(
           "step: {} before, {} since", seconds_text(rise->before), seconds_text(rise->after)));

@@ -36,8 +36,11 @@ Findings find_host_pauses(const Facts&);
 Findings find_needless_recompute(const Facts&);
 Findings find_memory_near_limit(const Facts&);
 Findings find_drifting_numbers(const Facts&);
+Findings find_diverged(const Facts&);
 Findings find_skipped_steps(const Facts&);
 Findings find_unsaved_steps(const Facts&);
+Findings find_missing_weights(const Facts&);
+Findings find_earlier_failures(const Facts&);
 // The rules that need to know what the others found.
 Findings find_stale_machine_file(const Facts&, const Findings& others);
 Findings find_unknown(const Facts&, const Findings& others);

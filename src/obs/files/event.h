@@ -20,6 +20,7 @@ enum class EventKind : uint8_t {
   checkpoint,  // a checkpoint is durable; data: bytes, stall_seconds, durable_seconds
   save_failed,
   exported,    // weights were written
+  export_failed,  // the reason is in the text
   skip,        // a step was skipped; data: grad_norm, running_norm
   loss_scale,  // the loss scale fell; data: from, to
   spike,
@@ -32,8 +33,8 @@ enum class EventKind : uint8_t {
   hardware,   // XID, ECC, throttling
   numerics,   // 8-bit numbers: data: what ("alarm", "fallback", "return", "kept"), blocks,
               // growth_bits
-  end,        // the attempt ends; data: reason: "done", "stopped", or "failed" if the exit code is
-              // neither 0 nor that of a stop
+  end,        // the attempt ends; data: reason: "done", "stopped", "diverged", or "failed" if the
+              // exit code is none of theirs
   count
 };
 std::string_view name_of(EventKind);
