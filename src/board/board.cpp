@@ -166,9 +166,10 @@ void Board::analyse(double seconds) {
   const double begin = obs::steady_seconds();
   std::vector<std::pair<int, RunView*>> order;
   for (RunView* run : runs()) {
-    const RunView::Glance glance(*run);
-    const bool is_running = glance.facts().state == analysis::RunState::running;
-    order.emplace_back(run->is_loaded() ? 0 : is_running ? 1 : 2, run);
+    // Not under the lock of a Glance, which is behind that of is_loaded() in the order of locks.
+    const bool is_loaded = run->is_loaded();
+    const bool is_running = RunView::Glance(*run).facts().state == analysis::RunState::running;
+    order.emplace_back(is_loaded ? 0 : is_running ? 1 : 2, run);
   }
   std::stable_sort(order.begin(), order.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });

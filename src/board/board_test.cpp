@@ -5,10 +5,12 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <random>
+#include <thread>
 
 #include "base/error.h"
 #include "base/text/json.h"
@@ -282,6 +284,20 @@ TEST_F(BoardTest, points_of_runs_that_are_not_looked_at_are_forgotten) {
   EXPECT_EQ(json(board, "/api/run/9")["step"], 10);
 }
 
+TEST_F(BoardTest, polling_and_analysing_do_not_wait_for_each_other_without_end) {
+  for (int i = 0; i < 4; ++i) write_run(folder.path() / fmt::format("runs/{}", i), {.steps = 3});
+  Board board({.runs = runs_of({folder / "runs"})});
+  board.poll();
+  constexpr int rounds = 2000;
+  std::atomic<int> polls = 0;
+  std::thread poller([&] {
+    for (int i = 0; i < rounds; ++i, ++polls) board.poll_files();
+  });
+  while (polls < rounds) board.analyse();  // locks in another order than poll_files() would hang
+  poller.join();
+  EXPECT_EQ(json(board, "/api/run/3")["step"], 3);
+}
+
 TEST_F(BoardTest, keys_of_runs_do_not_depend_on_other_runs) {
   for (const char* name : {"x/a", "x/b", "y/b", "y/c"}) write_run(folder / name);
   const auto keys = [&](const std::vector<std::string>& folders) {
@@ -328,8 +344,7 @@ TEST_F(BoardTest, configurations_are_listed_by_the_keys_that_differ) {
   EXPECT_EQ(json(board, "/api/configs")["keys"].dump(),
             R"({"moe.experts":[null,"8"],"optimizer.lr":["0.001","0.002"]})");
   EXPECT_EQ(json(board, "/api/configs")["same"].dump(),
-            R"({"optimizer.name":"AdamW","token":"(masked)"
-})");
+            R"x({"optimizer.name":"AdamW","token":"(masked)"})x");
 }
 
 TEST_F(BoardTest, with_only_running_runs_others_are_not_added) {
