@@ -28,6 +28,7 @@ struct Job {
   std::string dump_folder;  // load() fills in runs/<name>
   std::string description;
   std::string group;  // the experiment that the run belongs to
+  std::string tags;   // with commas between them
 };
 
 struct Model {

@@ -73,6 +73,9 @@ std::vector<Key> keys_of(Config& c) {
   k.text("group", c.job.group,
          "experiment that the run belongs to: its runs are added up, and grouped in wandb and "
          "mlflow");
+  k.text("tags", c.job.tags,
+         "words with commas between them, as in \"baseline, lr-sweep\", by which lists of runs are "
+         "searched");
 
   k.section("model");
   k.text(

@@ -168,6 +168,8 @@ inline const std::vector<Known> known_commands = {
     {"trireme runs", How::here},
     {"trireme runs runs/kjv --json", How::here},
     {"trireme runs runs --group", How::here},
+    {"trireme runs runs --filter 'state=done loss<5' --sort validation", How::here},
+    {"trireme runs --diff runs/kjv runs/bf16", How::here},
     {"trireme watch runs/kjv", How::here},
     {"trireme watch runs/kjv --once --columns 40", How::here},
     {"trireme watch runs/kjv --json", How::here},

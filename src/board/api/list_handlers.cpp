@@ -26,6 +26,23 @@ base::Json sum_of_values(const base::Json& object) {
   return sum;
 }
 
+// Returns the words of job.tags.
+base::Json tags_json(const base::Json& config) {
+  base::Json tags = base::Json::array();
+  const std::map<std::string, std::string> flat = flat_config(config);
+  const auto found = flat.find("job.tags");
+  if (found == flat.end()) return tags;
+  constexpr std::string_view between = ", ";
+  const std::string_view text = found->second;
+  for (size_t at = text.find_first_not_of(between); at != std::string_view::npos;) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const size_t last = text.find_last_not_of(' ', end - 1);
+    tags.push_back(text.substr(at, last + 1 - at));
+    at = text.find_first_not_of(between, end);
+  }
+  return tags;
+}
+
 // Returns [[steps], [losses]] with the digits that a small picture needs.
 base::Json curve_json(const RunHead& head) {
   base::Json steps = base::Json::array(), losses = base::Json::array();
@@ -47,6 +64,7 @@ base::Json entry_json(const RunView& view, size_t id, double now) {
   entry["mfu_percent"] = optional_json(run.last_value("mfu(%)"));
   entry["dollars"] = dollars_json(facts);
   entry["curve"] = curve_json(run.head());
+  entry["tags"] = tags_json(facts.config);
   const double last_time = run.last_time();
   entry["age_seconds"] = last_time > 0 ? base::Json(now - last_time) : base::Json(nullptr);
   entry["begin_time"] = facts.begin_time;

@@ -9,7 +9,7 @@ import {makeRunTable} from './runtable.js';
 import {changeView, view} from './view.js';
 
 const max_compared = 8;
-const groupings = ['state', 'group'];
+const groupings = ['state', 'group', 'tags'];
 
 // Returns {node, draw(), loadKeys()}.
 export function makeFrontPage() {

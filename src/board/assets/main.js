@@ -3,7 +3,7 @@
 import {isReport, readInlined} from './api.js';
 import {makeDataPanel, makeLearningPanel, makeMetricPanel, makeSpeedPanel, makeStabilityPanel} from './curves.js';
 import {makeDifferencePanel} from './difference.js';
-import {el, note, replace} from './dom.js';
+import {buttonElement, el, note, replace} from './dom.js';
 import {makeExpertsPanel} from './experts.js';
 import {makeFlamePanel} from './flame.js';
 import {makeFrontPage} from './front.js';
@@ -73,6 +73,7 @@ function drawAll() {
   if (page === 'run') {
     drawTop(document.getElementById('top'), connection);
     for (const panel of panels) panel.draw?.();
+    drawLargePanel();
     drawRange();
   }
   const run = shownRun();
@@ -176,8 +177,26 @@ function addPanels() {
   first.append(...above.map((panel) => panel.node));
   more.append(...below.map((panel) => panel.node));
   panels = [...above, ...below];
+  for (const {node} of panels) {
+    const heading = node.querySelector('h2');
+    heading.replaceChildren(buttonElement(heading.textContent, 'show this panel large, or small again',
+        () => changeView({panel: view().panel === node.id ? '' : node.id}), {class: 'enlarge'}));
+  }
   watchGrids([first, more]);
   onFillAll(() => Promise.all(panels.map(refreshPanel)));
+}
+
+// The panel that the view names is as wide as the page.
+function drawLargePanel() {
+  for (const {node} of panels) {
+    const is_large = view().panel === node.id;
+    node.classList.toggle('large', is_large);
+    node.querySelector('.enlarge').setAttribute('aria-expanded', String(is_large));
+  }
+}
+
+function showLargePanel() {
+  panels.find(({node}) => node.id === view().panel)?.node.scrollIntoView();
 }
 
 let heat_timer = 0;
@@ -202,6 +221,7 @@ async function viewChanged(_, names) {
   }
   if (names.some((name) => ['x', 'from', 'to', 'speed', 'tag'].includes(name))) restartSeries();
   drawAll();
+  if (names.includes('panel')) showLargePanel();
   if (names.some((name) => ['from', 'to', 'column', 'rank'].includes(name))) {
     window.clearTimeout(heat_timer);  // the heat maps follow when the range is at rest
     heat_timer = window.setTimeout(() => panels.filter((panel) => panel.is_wide).forEach(refreshPanel), 150);
@@ -221,6 +241,7 @@ async function openRun() {
     const first = refresh();  // asks for the curves before anything is drawn
     drawAll();
     watchPanels();
+    showLargePanel();
     await first;
     return;
   }

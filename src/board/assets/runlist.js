@@ -20,6 +20,7 @@ export const list_fields = {
   age: {title: 'age', value: (run) => run.age_seconds},
   begin: {title: 'begin', value: (run) => run.begin_time, down: true},
   group: {title: 'group', value: (run) => run.group || null},
+  tags: {title: 'tags', value: (run) => (run.tags?.length > 0 ? run.tags.join(', ') : null)},
   folder: {title: 'folder', value: (run) => run.folder},
   lamp: {title: 'lamp', value: (run) => run.lamp},
   sentence: {title: 'what is going on', value: (run) => run.sentence},
@@ -99,7 +100,7 @@ const words_of_runs = new WeakMap();
 
 function wordsOf(run) {
   if (!words_of_runs.has(run)) {
-    words_of_runs.set(run, [run.name, run.group, run.key, run.folder, run.state, run.sentence]
+    words_of_runs.set(run, [run.name, run.group, ...(run.tags || []), run.key, run.folder, run.state, run.sentence]
         .filter(Boolean).join('\n').toLowerCase());
   }
   return words_of_runs.get(run);

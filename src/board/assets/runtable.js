@@ -136,6 +136,7 @@ export function makeRunTable(on) {
     row.link.href = fragmentOfRun(run.id);
     row.box.setAttribute('aria-label', `compare ${run.name}`);
     row.group.textContent = run.group || '';
+    row.tags.replaceChildren(...(run.tags || []).map((tag) => el('span', {class: 'tag'}, tag)));
     const cells = list_columns.map(({id, is_number, show, full}) =>
       el('td', {class: is_number ? `col-${id} number` : `col-${id}`, title: full ? full(run) : null}, show(run)));
     const keys = fields.map(({value}) => el('td', {class: 'col-key'}, orDash(value(run), String)));
@@ -147,8 +148,9 @@ export function makeRunTable(on) {
     const box = el('input', {type: 'checkbox', on: {change: () => on.choose(run.id, box.checked)}});
     const link = el('a', {});
     const group = el('span', {class: 'muted'});
-    return {run: null, key: '', box, link, group, node: el('tr', {}),
-      first: el('td', {class: 'col-choose'}, box), second: el('th', {scope: 'row', class: 'col-name'}, link, ' ', group)};
+    const tags = el('span', {});
+    return {run: null, key: '', box, link, group, tags, node: el('tr', {}),
+      first: el('td', {class: 'col-choose'}, box), second: el('th', {scope: 'row', class: 'col-name'}, link, ' ', group, ' ', tags)};
   };
 
   return {node, draw};

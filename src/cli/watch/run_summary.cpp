@@ -7,7 +7,9 @@
 #include <cmath>
 
 #include "base/text/json.h"
+#include "board/run/run_head.h"
 #include "obs/files/rank_columns.h"
+#include "obs/run_dir.h"
 #include "obs/terminal/number_text.h"
 
 namespace trireme::cli {
@@ -19,6 +21,13 @@ std::optional<double> last_of(const analysis::RunRecord& run, const char* tag) {
   const auto found = run.series.find(tag);
   if (found == run.series.end() || found->second.values.empty()) return {};
   return found->second.values.back();
+}
+
+// A RunRecord has only the lines of steps; validations have other lines.
+std::optional<double> last_validation_loss(const std::filesystem::path& folder) {
+  board::RunHead head(folder / obs::RunDir::metrics_name);
+  head.poll();
+  return head.last_value(board::RunHead::validation_tag);
 }
 
 std::optional<double> number_in(const base::Json& object, const char* key) {
@@ -84,7 +93,9 @@ RunSummary read_summary(const std::filesystem::path& folder, double now) {
   summary.diagnosis = analysis::diagnose(run);
   summary.checkpoints = board::read_checkpoints(folder, run.config);
   summary.loss = last_of(run, "loss_metrics/global_avg_loss");
+  summary.validation_loss = last_validation_loss(folder);
   summary.tokens_per_second = last_of(run, "throughput(tps)");
+  summary.mfu_percent = last_of(run, "mfu(%)");
   summary.predicted_tokens_per_second = predicted_rate(run.prediction);
   if (run.last_time > 0) summary.age_seconds = std::max(0.0, now - run.last_time);
   summary.eta_seconds = eta_of(run, summary.diagnosis.waterfall);
@@ -103,6 +114,8 @@ base::Json to_json(const RunSummary& s) {
                      {"steps", s.run.total_steps},
                      {"attempt", s.run.attempt},
                      {"loss", number_or_null(s.loss)},
+                     {"validation_loss", number_or_null(s.validation_loss)},
+                     {"mfu_percent", number_or_null(s.mfu_percent)},
                      {"tokens_per_second", number_or_null(s.tokens_per_second)},
                      {"predicted_tokens_per_second", number_or_null(s.predicted_tokens_per_second)},
                      {"age_seconds", number_or_null(s.age_seconds)},

@@ -25,7 +25,9 @@ struct RunSummary {
   analysis::Diagnosis diagnosis;
   board::CheckpointList checkpoints;
   std::optional<double> loss;               // of the last step; may be NaN or infinite
+  std::optional<double> validation_loss;    // the last one
   std::optional<double> tokens_per_second;  // of the last logged step, all ranks
+  std::optional<double> mfu_percent;        // likewise
   std::optional<double> predicted_tokens_per_second;
   std::optional<double> age_seconds;  // since the run last wrote anything
   std::optional<double> eta_seconds;  // while it runs

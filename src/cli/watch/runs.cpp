@@ -14,6 +14,8 @@
 #include "board/board.h"
 #include "cli/shell/progress.h"
 #include "cli/verbs.h"
+#include "cli/watch/run_difference.h"
+#include "cli/watch/run_search.h"
 #include "cli/watch/run_summary.h"
 #include "obs/clock.h"
 #include "obs/terminal/number_text.h"
@@ -61,6 +63,39 @@ std::vector<ListedRun> listed_runs(const std::vector<fs::path>& folders, bool ha
   return runs;
 }
 
+double total(const obs::PhaseSeconds& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+// Drops the runs that --filter does not find, and sorts by --sort. Runs that cannot be read match
+// no search and are the last ones.
+void select_runs(const Args& args, RunSearch search, std::vector<ListedRun>& runs) {
+  std::vector<SearchedRun> searched;
+  for (const ListedRun& run : runs) {
+    const bool has_dollars = run.summary && run.ledger.has_dollars;
+    searched.push_back(
+        run.summary
+            ? searched_run(*run.summary,
+                           has_dollars ? std::optional(total(run.ledger.dollars)) : std::nullopt)
+            : SearchedRun());
+  }
+  search.resolve(searched);
+  std::vector<size_t> order(runs.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  if (args.has("--sort")) {
+    order = order_of(searched, whole_name(args.text("--sort"), searched, "--sort"),
+                     args.flag("--reverse"));
+  } else if (args.flag("--reverse")) {
+    std::ranges::reverse(order);
+  }
+  std::vector<ListedRun> selected;
+  for (const size_t i : order) {
+    const bool is_found = runs[i].summary ? search.finds(searched[i]) : !args.has("--filter");
+    if (is_found) selected.push_back(std::move(runs[i]));
+  }
+  runs = std::move(selected);
+}
+
 std::vector<Experiment> experiments_of(const std::vector<ListedRun>& runs) {
   std::map<std::string, std::vector<analysis::Ledger>> by_group;
   for (const ListedRun& run : runs) {
@@ -74,10 +109,6 @@ std::vector<Experiment> experiments_of(const std::vector<ListedRun>& runs) {
   return all;
 }
 
-double total(const obs::PhaseSeconds& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0);
-}
-
 base::Json run_row_json(const ListedRun& run) {
   if (!run.summary) {
     return {{"folder", run.folder.string()}, {"state", "unknown"}, {"error", run.failure}};
@@ -85,6 +116,7 @@ base::Json run_row_json(const ListedRun& run) {
   base::Json json = to_json(*run.summary);
   json.erase("events");
   json.erase("late_ranks");
+  if (run.ledger.has_dollars) json["dollars"] = total(run.ledger.dollars);
   return json;
 }
 
@@ -100,26 +132,25 @@ std::string runs_text(const std::vector<ListedRun>& runs, int columns) {
   const auto or_empty = [](const std::optional<double>& value, const auto& text) {
     return value ? text(*value) : std::string();
   };
+  const auto loss_text = [](double value) { return fmt::format("{:.4f}", value); };
   for (const ListedRun& run : runs) {
     if (!run.summary) {
       rows.push_back({base::printable(run.folder.filename().string()), "unknown", "", "", "", "",
-                      base::printable(run.failure)});
+                      "", base::printable(run.failure)});
       continue;
     }
     const RunSummary& s = *run.summary;
     rows.push_back(
         {base::printable(s.run.name), std::string(name_of(s.run.state)), step_text(s.run),
-         or_empty(s.loss, [](double value) { return fmt::format("{:.4f}", value); }),
+         or_empty(s.loss, loss_text), or_empty(s.validation_loss, loss_text),
          or_empty(s.tokens_per_second, [](double value) { return obs::grouped(value, 0); }),
          or_empty(s.age_seconds, age_text), base::printable(s.diagnosis.sentence)});
   }
-  const obs::Column titles[] = {{"run", obs::Align::left},
-                                {"state", obs::Align::left},
-                                {"step", obs::Align::right},
-                                {"loss", obs::Align::right},
-                                {"tokens/s", obs::Align::right},
-                                {"age", obs::Align::right},
-                                {"what is going on", obs::Align::left}};
+  const obs::Column titles[] = {
+      {"run", obs::Align::left},         {"state", obs::Align::left},
+      {"step", obs::Align::right},       {"loss", obs::Align::right},
+      {"validation", obs::Align::right}, {"tokens/s", obs::Align::right},
+      {"age", obs::Align::right},        {"what is going on", obs::Align::left}};
   const std::string table = obs::table_text(titles, rows);
   if (columns <= 0) return table;
   std::string cut;
@@ -154,6 +185,7 @@ std::string experiments_text(const std::vector<Experiment>& experiments) {
 
 int run_runs(const Args& args) {
   std::vector<std::string> folders = args.list("folders");
+  if (args.flag("--diff")) return print_difference(args, folders);
   if (folders.empty()) {
     folders.emplace_back("runs");
     if (!fs::is_directory(folders.front())) {
@@ -163,7 +195,11 @@ int run_runs(const Args& args) {
     }
   }
   const bool has_groups = args.flag("--group");
-  const std::vector<ListedRun> runs = listed_runs(board::runs_of(folders), has_groups);
+  RunSearch search(args.has("--filter") ? args.text("--filter") : "");
+  const bool has_cost =
+      search.names("cost") || (args.has("--sort") && args.text("--sort") == "cost");
+  std::vector<ListedRun> runs = listed_runs(board::runs_of(folders), has_groups || has_cost);
+  select_runs(args, std::move(search), runs);
   const std::vector<Experiment> experiments =
       has_groups ? experiments_of(runs) : std::vector<Experiment>();
   if (args.wants_json()) {
@@ -185,27 +221,47 @@ int run_runs(const Args& args) {
 }  // namespace
 
 Verb runs_verb() {
-  return {.name = "runs",
-          .summary = "List runs: state, step, loss, speed, and what is going on",
-          .details =
-              "Lists the runs in the given folders (default: runs/), the one that wrote last "
-              "first. The files of runs are only read, so runs that are alive, have ended, were "
-              "killed or copied are listed alike. A run whose files cannot be read is listed with "
-              "the reason.\n\n"
-              "With --group the runs are also added up by job.group: attempts, failures, "
-              "device-hours, the part of them that trained tokens that were kept, and dollars if "
-              "a price is known.\n\n"
-              "Examples:\n"
-              "  trireme runs\n"
-              "  trireme runs runs/kjv --json\n"
-              "  trireme runs runs --group",
-          .options = {{.name = "folders",
-                       .kind = Kind::list,
-                       .help = "Folders of runs, or folders that contain runs; default: runs"},
-                      {.name = "--group",
-                       .kind = Kind::flag,
-                       .help = "Also add up the runs of each experiment (job.group)"}},
-          .run = run_runs};
+  return {
+      .name = "runs",
+      .summary = "List runs: state, step, loss, speed, and what is going on",
+      .details =
+          "Lists the runs in the given folders (default: runs/), the one that wrote last "
+          "first. The files of runs are only read, so runs that are alive, have ended, were "
+          "killed or copied are listed alike. A run whose files cannot be read is listed with "
+          "the reason.\n\n"
+          "With --group the runs are also added up by job.group: attempts, failures, "
+          "device-hours, the part of them that trained tokens that were kept, and dollars if "
+          "a price is known.\n\n"
+          "--filter keeps the runs that match all of its words and conditions. A condition is a "
+          "name, one of = != < <= > >= ~ (contains), and a value. Names are name, state, loss, "
+          "validation, speed (tokens per second), mfu (percent), cost (dollars), step, steps, age "
+          "and begin (seconds), group, tags, folder, lamp, sentence, and the keys of "
+          "configurations; "
+          "lr stands for optimizer.lr if no other key ends with it. --sort takes the same "
+          "names.\n\n"
+          "With --diff the keys are printed in which the configurations of two runs differ.\n\n"
+          "Examples:\n"
+          "  trireme runs\n"
+          "  trireme runs runs/kjv --json\n"
+          "  trireme runs runs --group\n"
+          "  trireme runs runs --filter 'state=done loss<5' --sort validation\n"
+          "  trireme runs --diff runs/kjv runs/bf16",
+      .options = {{.name = "folders",
+                   .kind = Kind::list,
+                   .help = "Folders of runs, or folders that contain runs; default: runs"},
+                  {.name = "--group",
+                   .kind = Kind::flag,
+                   .help = "Also add up the runs of each experiment (job.group)"},
+                  {.name = "--filter",
+                   .help = "Words and conditions: 'llama loss<3 optimizer.lr=0.001'"},
+                  {.name = "--sort",
+                   .help = "Column or key to sort by, the smallest first; default: the run that "
+                           "wrote last first"},
+                  {.name = "--reverse", .kind = Kind::flag, .help = "Turn the order round"},
+                  {.name = "--diff",
+                   .kind = Kind::flag,
+                   .help = "Compare the configurations of two runs"}},
+      .run = run_runs};
 }
 
 }  // namespace trireme::cli
