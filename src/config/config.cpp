@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "base/error.h"
@@ -31,6 +32,8 @@ struct Source {
   std::optional<std::vector<Entry>> dims;
 };
 Source read_source(const ConfigText& given, Report& report);
+// Throws ConfigError if the keys are those of TorchTitan, of which a dozen would be unknown.
+void reject_torchtitan(const std::vector<Entry>& entries, const std::string& file);
 void find_model(const Source& source, const ConfigText& given, const LoadOptions& options,
                 bool is_name_overridden, Config& config, Report& report);
 // Sizes the lists of the configuration for the elements that the entries name.
@@ -56,6 +59,7 @@ Config load(const ConfigText& given, const LoadOptions& options) {
   if (!given.name.empty()) {
     config.origin.title = given.name;
     source = read_source(given, report);
+    reject_torchtitan(source.entries, given.name);
   }
   const std::string& title = config.origin.title;
   make_lists(source.entries, config, report);
@@ -154,6 +158,21 @@ Source read_source(const ConfigText& given, Report& report) {
   }
   source.entries = entries_of_json(json, name);
   return source;
+}
+
+void reject_torchtitan(const std::vector<Entry>& entries, const std::string& file) {
+  // Files of TorchTitan have at least one of them, and Trireme has none.
+  constexpr std::array<std::string_view, 6> signs = {
+      "model.flavor",     "model.hf_assets_path",           "model.tokenizer_path",
+      "model.converters", "training.mixed_precision_param", "profiling.enable_profiling"};
+  for (const Entry& entry : entries) {
+    const std::string path = fmt::format("{}.{}", entry.section, entry.key);
+    if (entry.is_section_start || std::ranges::find(signs, path) == signs.end()) continue;
+    throw base::ConfigError(fmt::format(
+        "{}: {} is a key of TorchTitan. Train with its file by --from-torchtitan {} instead of {}, "
+        "or convert it: trireme convert-config --from-torchtitan {} --output run.toml",
+        entry.where, path, file, file, file));
+  }
 }
 
 void make_lists(const std::vector<Entry>& entries, Config& config, Report& report) {

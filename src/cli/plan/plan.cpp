@@ -10,8 +10,8 @@
 #include "cli/plan/plan_report.h"
 #include "cli/plan/plan_sizes.h"
 #include "cli/plan/plan_validate.h"
+#include "cli/shell/new_file.h"
 #include "cli/verbs.h"
-#include "obs/run_dir.h"
 #include "spec/layout/layout_text.h"
 
 namespace trireme::cli {
@@ -41,11 +41,7 @@ class SlowNotice {
 void write_config(const std::filesystem::path& file, const PlanQuestion& q, const Proposal& best,
                   bool may_replace) {
   const std::string text = plan_config(q, best);
-  if (std::filesystem::exists(file) && !may_replace) {
-    throw base::IoError(fmt::format(
-        "{}: already exists; give --overwrite to replace it, or another --out", file.string()));
-  }
-  obs::write_file(file, text);
+  write_new_file({.path = file, .may_replace = may_replace, .option = "--out"}, text);
 }
 
 int explain(const Args& args) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cli/run/imported_config.h"
 #include "cli/verbs.h"
 #include "config/config.h"
 #include "config/document.h"
@@ -47,6 +48,7 @@ void take_described(const plan::Described& d, PlanQuestion& q) {
   q.own_stack = d.stack;
   q.gpus = d.gpus;
   q.assumed = d.assumed;
+  q.assumed.insert(q.assumed.end(), d.assumed_speed.begin(), d.assumed_speed.end());
   q.ignored = d.ignored;
   if (d.gpus == 0 && q.asked) q.gpus = q.asked->ranks();
 }
@@ -79,7 +81,8 @@ void take_source(const Args& args, PlanQuestion& q) {
   const int64_t gpus = args.has("--gpus") ? args.integer("--gpus") : 0;
   const int64_t seq_len = args.has("--seq-len") ? args.integer("--seq-len") : 0;
   if (args.has("--from-megatron")) {
-    take_described(plan::from_megatron(args.text("--from-megatron"), gpus, shipped_stack), q);
+    take_described(
+        plan::from_megatron(megatron_text(args.text("--from-megatron")), gpus, shipped_stack), q);
   } else if (args.has("--from-torchtitan")) {
     const fs::path file = args.text("--from-torchtitan");
     take_described(

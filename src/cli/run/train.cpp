@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/text/json.h"
 #include "cli/launch/rank_errors.h"
+#include "cli/run/imported_config.h"
 #include "cli/run/resume_options.h"
 #include "cli/run/step_prediction_text.h"
 #include "cli/run/stop_signals.h"
@@ -114,6 +115,12 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
   const train::TraceSteps trace = trace_of(args, config);
   Progress progress("train", "steps", config.training.steps);
   if (is_first) {
+    if (!import_option(args).empty()) {
+      for (const std::string& note :
+           import_notes(imported_config(args, {.data = args.text("--data")}))) {
+        progress.line(note);
+      }
+    }
     for (const std::string& note : config.notes) progress.line("note      " + note);
   }
   const train::TrainHooks hooks{

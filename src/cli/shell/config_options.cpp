@@ -7,6 +7,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "cli/run/imported_config.h"
 
 namespace trireme::cli {
 namespace {
@@ -33,7 +34,7 @@ bool is_overridden(const Args& args, const std::string& key) {
 }  // namespace
 
 std::vector<Option> config_options() {
-  return {
+  std::vector<Option> options = {
       {.name = "config",
        .help = "Configuration: TOML file, run.json of an earlier run, or - for standard input; not "
                "needed with --model"},
@@ -48,18 +49,30 @@ std::vector<Option> config_options() {
       {.name = "--device",
        .help = "Device: auto, cuda (or gpu) or cpu; sets system.device",
        .offered = {"auto", "cuda", "cpu"}}};
+  const std::vector<Option> imports = import_options();
+  options.insert(options.end(), imports.begin(), imports.end());
+  return options;
 }
 
 config::ConfigText config_text_of(const Args& args) {
+  if (const std::string option = import_option(args); !option.empty()) {
+    if (args.has("config")) {
+      throw base::ConfigError(fmt::format("{} and {} each name the configuration: give one of them",
+                                          args.text("config"), option));
+    }
+    const plan::Conversion conversion = imported_config(args, {.data = args.text("--data")});
+    return {.name = conversion.source + ", converted",
+            .folder = ".",
+            .text = plan::to_toml(conversion)};
+  }
   if (args.has("config")) return config::read_config_text(args.text("config"));
   const bool names_model = args.has("--model") || is_overridden(args, "model.name") ||
                            is_overridden(args, "training.init_from") ||
                            (args.accepts("--init-from") && args.has("--init-from"));
   if (!names_model) {
     throw base::ConfigError(
-        "no configuration file is given; give one (configs/kjv.toml is an example), or --model "
-        "NAME "
-        "--data FILE");
+        "no configuration file is given; give one (configs/kjv.toml is an example, `trireme init` "
+        "writes one), or --model NAME --data FILE");
   }
   return {};
 }

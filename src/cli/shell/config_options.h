@@ -11,11 +11,12 @@
 
 namespace trireme::cli {
 
-// "config", --model, --data, --steps and --device.
+// "config", --model, --data, --steps, --device and import_options().
 std::vector<Option> config_options();
 
-// Reads the configuration that "config" names. Without "config" it returns an empty text if options
-// name a model, and throws ConfigError otherwise. A pipe can be read once.
+// Reads the configuration that "config" names, or converts the one of another program. Without both
+// it returns an empty text if options name a model, and throws ConfigError otherwise. A pipe can be
+// read once.
 config::ConfigText config_text_of(const Args& args);
 
 // Returns all --section.key=value, and the keys that options set in the same form. Throws

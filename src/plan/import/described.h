@@ -25,6 +25,8 @@ struct Described {
   std::optional<spec::ModelDims> dims;
   int64_t gpus = 0;  // 0: not stated; then layout->data_ranks() is 1 and has no meaning
   std::vector<std::string> assumed;  // values for settings that are not stated or not modelled
+  // The same for settings that change time or memory, but not what is computed.
+  std::vector<std::string> assumed_speed;
   std::vector<std::string> ignored;  // flags or keys that were not read
 };
 

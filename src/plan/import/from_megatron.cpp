@@ -174,14 +174,14 @@ void read_bf16_blocks(MegatronFlags& flags, Layout& l) {
   l.bf16_last = last;
 }
 
-Precision read_precision(MegatronFlags& flags, Notes& assumed) {
+Precision read_precision(MegatronFlags& flags, Notes& assumed, Notes& assumed_speed) {
   const bool is_bf16 = flags.is_on("--bf16"), is_fp16 = flags.is_on("--fp16");
   const bool is_fp4 = !flags.text("--fp4-format", {"e2m1"}).empty();
   bool is_fp8 = !flags.text("--fp8-format", {"e4m3", "hybrid"}).empty();
   for (const char* name : {"--fp8-hybrid", "--fp8-e4m3"}) is_fp8 = flags.is_on(name) || is_fp8;
   if (is_bf16 && is_fp16) flags.problem("--fp16", "contradicts --bf16");
   if (is_fp4 && is_fp8) flags.problem("--fp4-format", "contradicts --fp8-format");
-  if (is_fp16) assumed.emplace_back("fp16 at the cost of bf16");
+  if (is_fp16) assumed_speed.emplace_back("fp16 at the cost of bf16");
   if (is_fp4) return Precision::fp4;
   if (is_fp8) return read_fp8_recipe(flags, assumed);
   if (is_fp16) return Precision::fp16;
@@ -211,6 +211,20 @@ void read_state(MegatronFlags& flags, Notes& assumed) {
   }
 }
 
+void read_other_training(MegatronFlags& flags, Notes& assumed) {
+  const std::string optimizer = flags.text("--optimizer");
+  if (!optimizer.empty() && optimizer != "adam") {
+    assumed.push_back(fmt::format("the state of AdamW instead of --optimizer {}", optimizer));
+  }
+  for (const char* name : {"--hidden-dropout", "--attention-dropout"}) {
+    const std::string rate = flags.text(name);
+    if (rate.find_first_not_of("0.") != std::string::npos || rate.empty()) {
+      assumed.push_back(fmt::format("no dropout, although {} is {}", name,
+                                    rate.empty() ? "0.1 by default" : rate));
+    }
+  }
+}
+
 Stack read_stack(MegatronFlags& flags, const Layout& l, const FindStack& find, Notes& assumed) {
   const std::string backend =
       flags.text("--attention-backend", {"auto", "flash", "fused", "unfused", "local"});
@@ -224,17 +238,6 @@ Stack read_stack(MegatronFlags& flags, const Layout& l, const FindStack& find, N
       is_local || backend == "unfused" || backend == "local" || (is_old && !has_flash);
   Stack stack = find(is_2021 ? "megatron-2021" : "megatron-core");
   if (is_2021) assumed.emplace_back("the kernels of Megatron before Transformer Engine");
-  const std::string optimizer = flags.text("--optimizer");
-  if (!optimizer.empty() && optimizer != "adam") {
-    assumed.push_back(fmt::format("the state of AdamW instead of --optimizer {}", optimizer));
-  }
-  for (const char* name : {"--hidden-dropout", "--attention-dropout"}) {
-    const std::string rate = flags.text(name);
-    if (rate.find_first_not_of("0.") != std::string::npos || rate.empty()) {
-      assumed.push_back(fmt::format("no dropout, although {} is {}", name,
-                                    rate.empty() ? "0.1 by default" : rate));
-    }
-  }
   if (flags.is_on("--grad-reduce-in-bf16")) stack.grad_bytes = stack.reduce_bytes = 2;
   const bool gathers_codes = flags.is_on("--fp8-param-gather");
   if (gathers_codes && spec::is_fp8(l.precision)) stack.gather_bytes = 1;
@@ -334,7 +337,7 @@ Described from_megatron(std::string_view text, int64_t gpus, const FindStack& fi
   l.zero_stage = read_zero(flags, l, !flags.is_on("--untie-embeddings-and-output-weights"));
   read_pipe(flags, layers, l, d.assumed);
   l.recompute = read_recompute(flags, d.assumed);
-  l.precision = read_precision(flags, d.assumed);
+  l.precision = read_precision(flags, d.assumed, d.assumed_speed);
   read_bf16_blocks(flags, l);
   read_state(flags, d.assumed);
   l.sequence_parallel = flags.is_on("--sequence-parallel");
@@ -352,7 +355,8 @@ Described from_megatron(std::string_view text, int64_t gpus, const FindStack& fi
       d.assumed.emplace_back("sequence parallelism, because ranks along tp route different tokens");
     }
   }
-  d.stack = read_stack(flags, l, find, d.assumed);
+  read_other_training(flags, d.assumed);
+  d.stack = read_stack(flags, l, find, d.assumed_speed);
   const int64_t stated = stated_gpus(flags);
   d.gpus = gpus > 0 ? gpus : stated;
   if (gpus > 0 && stated > 0 && stated != gpus) {

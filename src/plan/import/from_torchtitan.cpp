@@ -252,17 +252,18 @@ std::string stack_of_titan(TitanKeys& keys, Notes& assumed) {
   return is_async ? "torchtitan-async-tp" : "torchtitan";
 }
 
-void read_rest(TitanKeys& keys, Notes& assumed) {
+void read_rest(TitanKeys& keys, Described& d) {
   if (keys.boolean("training.enable_cpu_offload", false)) {
     keys.problem("training.enable_cpu_offload",
                  "true is not modelled; the planner keeps all state on the GPU");
   }
   const std::string optimizer = keys.text("optimizer.name", "AdamW");
   if (optimizer != "AdamW" && optimizer != "Adam") {
-    assumed.push_back(fmt::format("the state of AdamW instead of {}", optimizer));
+    d.assumed.push_back(fmt::format("the state of AdamW instead of {}", optimizer));
   }
   if (keys.boolean("optimizer.early_step_in_backward", false)) {
-    assumed.emplace_back("an update after the backward, although early_step_in_backward is set");
+    d.assumed_speed.emplace_back(
+        "an update after the backward, although early_step_in_backward is set");
   }
 }
 
@@ -331,7 +332,7 @@ void read_batch(TitanKeys& keys, Described& d) {
                              global, local, l.data_ranks()));
   }
   if (l.pp > 1 && d.job.global_batch > local * l.data_ranks()) {
-    d.assumed.emplace_back("one pipeline per step instead of one per local batch");
+    d.assumed_speed.emplace_back("one pipeline per step instead of one per local batch");
   }
 }
 
@@ -345,7 +346,7 @@ Described from_torchtitan(const std::string& text, const std::string& file, int6
   }
   TitanKeys keys(text, file);
   Described d;
-  d.stack = find(stack_of_titan(keys, d.assumed));
+  d.stack = find(stack_of_titan(keys, d.assumed_speed));
   d.layout.emplace();
   Layout& l = *d.layout;
   l.tp = keys.degree("tensor_parallel_degree");
@@ -359,7 +360,7 @@ Described from_torchtitan(const std::string& text, const std::string& file, int6
   read_pipe(keys, d.dims ? d.dims->layers : 0, l, d.assumed);
   l.recompute = read_recompute(keys, d.assumed);
   l.precision = read_precision(keys, d.stack, d.assumed);
-  read_rest(keys, d.assumed);
+  read_rest(keys, d);
   read_batch(keys, d);
   keys.throw_if_any();
   d.gpus = l.ranks();

@@ -25,8 +25,8 @@ std::string titan_refusal(const std::string& text, int64_t gpus = 64) {
   return "";
 }
 bool notes(const Described& d, std::string_view part) {
-  return std::any_of(d.assumed.begin(), d.assumed.end(),
-                     [part](const std::string& one) { return has(one, part); });
+  const auto is_here = [part](const std::string& one) { return has(one, part); };
+  return std::ranges::any_of(d.assumed, is_here) || std::ranges::any_of(d.assumed_speed, is_here);
 }
 Described described(const std::string& text, int64_t gpus) {
   return from_torchtitan(text, "job.toml", gpus, shipped_stack);

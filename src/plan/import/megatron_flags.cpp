@@ -181,11 +181,20 @@ int MegatronFlags::degree(std::string_view name) {
 }
 
 std::optional<double> MegatronFlags::number(std::string_view name) {
+  return number_from(name, false);
+}
+
+std::optional<double> MegatronFlags::at_least_zero(std::string_view name) {
+  return number_from(name, true);
+}
+
+std::optional<double> MegatronFlags::number_from(std::string_view name, bool may_be_zero) {
   const std::string* text = value(name);
   if (text == nullptr) return {};
   const auto number = number_in<double>(*text);
-  if (!number || !std::isfinite(*number) || *number <= 0) {
-    problem(name, fmt::format("found {}, expected a number above 0{}", *text, shell_hint(*text)));
+  if (!number || !std::isfinite(*number) || *number < 0 || (*number == 0 && !may_be_zero)) {
+    problem(name, fmt::format("found {}, expected a number {} 0{}", *text,
+                              may_be_zero ? "of at least" : "above", shell_hint(*text)));
     return {};
   }
   return number;

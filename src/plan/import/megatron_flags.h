@@ -21,14 +21,17 @@ class MegatronFlags {
   explicit MegatronFlags(std::vector<Flag> flags);
 
   bool was_given(std::string_view name);
+  bool has(std::string_view name) const { return flags_.contains(name); }  // does not mark it
+  const std::vector<std::string>& given() const { return order_; }
   // For a flag that takes no value.
   bool is_on(std::string_view name);
   // Return an integer from `min`, or 1, to `max`.
   std::optional<int64_t> whole(std::string_view name, int64_t max = int64_t{1} << 30,
                                int64_t min = 1);
   int64_t required(std::string_view name, int64_t max = int64_t{1} << 30);
-  int degree(std::string_view name);  // 1 if not given
-  std::optional<double> number(std::string_view name);
+  int degree(std::string_view name);                           // 1 if not given
+  std::optional<double> number(std::string_view name);         // above 0
+  std::optional<double> at_least_zero(std::string_view name);  // for a number that may be 0
   // Returns the value, which must be in `allowed` unless that is empty; empty if not given.
   std::string text(std::string_view name, const std::vector<std::string_view>& allowed = {});
   // Returns all values of a flag that takes several; empty if not given.
@@ -48,6 +51,7 @@ class MegatronFlags {
  private:
   // Returns null if the flag is not given or malformed.
   const std::string* value(std::string_view name);
+  std::optional<double> number_from(std::string_view name, bool may_be_zero);
 
   std::map<std::string, Flag, std::less<>> flags_;
   std::set<std::string, std::less<>> read_;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <iterator>
 
 #include "base/error.h"
@@ -56,6 +57,20 @@ bool TitanKeys::has_section(std::string_view name) const {
                              [name](const config::Entry& one) { return one.section == name; });
 }
 
+bool TitanKeys::has(std::string_view path) const {
+  return std::ranges::any_of(entries_, [path](const config::Entry& one) {
+    return !one.is_section_start && path_of(one) == path;
+  });
+}
+
+std::vector<std::string> TitanKeys::given() const {
+  std::vector<std::string> paths;
+  for (const config::Entry& entry : entries_) {
+    if (!entry.is_section_start) paths.push_back(path_of(entry));
+  }
+  return paths;
+}
+
 std::optional<int64_t> TitanKeys::whole(std::string_view path, int64_t min) {
   const config::Entry* entry = find(path);
   if (entry == nullptr) return {};
@@ -64,12 +79,25 @@ std::optional<int64_t> TitanKeys::whole(std::string_view path, int64_t min) {
     problem(path, "expected an integer");
     return {};
   }
-  if (*number < min || *number == 0 || *number > max_value) {
-    problem(path, fmt::format("found {}, expected {}an integer from 1 to {}", *number,
-                              min < 0 ? "-1 or " : "", max_value));
+  if (*number < min || (*number == 0 && min != 0) || *number > max_value) {
+    problem(path, fmt::format("found {}, expected {}an integer from {} to {}", *number,
+                              min < 0 ? "-1 or " : "", min == 0 ? 0 : 1, max_value));
     return {};
   }
   return *number;
+}
+
+std::optional<double> TitanKeys::number(std::string_view path) {
+  const config::Entry* entry = find(path);
+  if (entry == nullptr) return {};
+  const auto* whole = std::get_if<int64_t>(&entry->value);
+  const auto* real = std::get_if<double>(&entry->value);
+  const double value = whole != nullptr ? static_cast<double>(*whole) : real ? *real : -1;
+  if (!std::isfinite(value) || value < 0) {
+    problem(path, "expected a number, at least 0");
+    return {};
+  }
+  return value;
 }
 
 std::string TitanKeys::text(std::string_view path, const std::string& absent,

@@ -18,9 +18,14 @@ class TitanKeys {
   TitanKeys(const std::string& text, std::string file);
 
   bool has_section(std::string_view name) const;
+  bool has(std::string_view path) const;
+  // Returns the paths of all keys in the order of the file.
+  std::vector<std::string> given() const;
   // Paths are "section.key", "quantize.linear.float8.recipe_name" for a table inside a section. A
-  // key of another type is a problem and counts as absent.
+  // key of another type is a problem and counts as absent. whole(): `min` is -1 (or at least 1), 0
+  // or 1.
   std::optional<int64_t> whole(std::string_view path, int64_t min = 1);
+  std::optional<double> number(std::string_view path);  // finite and at least 0
   std::string text(std::string_view path, const std::string& absent,
                    const std::vector<std::string_view>& allowed = {});
   bool boolean(std::string_view path, bool absent);

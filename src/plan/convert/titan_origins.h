@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which keys of a configuration are made of which keys of TorchTitan, and why others are dropped.
+#pragma once
+
+#include <span>
+
+#include "plan/convert/conversion.h"
+
+namespace trireme::plan {
+
+std::span<const KeyOrigin> titan_origins();
+std::span<const DropReason> titan_drop_reasons();
+
+}  // namespace trireme::plan
