@@ -32,7 +32,8 @@ std::string text_at(const base::Json& json, const char* name) {
 }
 
 bool has_failed(const LedgerAttempt& attempt) {
-  return attempt.end_reason == "failed" || attempt.end_reason == "died";
+  return attempt.end_reason == "failed" || attempt.end_reason == "diverged" ||
+         attempt.end_reason == "died";
 }
 
 // `next`: the attempt after it; null if there is none. The work that a failure destroyed is known

@@ -20,7 +20,7 @@ namespace trireme::analysis {
 struct LedgerAttempt {
   int64_t attempt = 0;
   double begin = 0, end = 0;  // seconds since 1970; begins where the attempt before it ended
-  std::string end_reason;     // "done", "stopped", "failed", "died" or "running"
+  std::string end_reason;     // "done", "stopped", "diverged", "failed", "died" or "running"
   std::string end_text;       // of the event that ended it; may be empty
   int64_t steps = 0;          // computed, repeated ones included
   int64_t last_step = 0;

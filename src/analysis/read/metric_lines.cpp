@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <fstream>
 #include <limits>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/system/regular_file.h"
@@ -204,6 +206,20 @@ MetricLines read_metrics(const std::filesystem::path& path,
   found.damaged += read.too_long;
   found.problem = read.problem;
   return found;
+}
+
+std::optional<double> first_loss(const std::filesystem::path& path) {
+  constexpr int max_lines = 1000;
+  constexpr std::string_view tag = "loss_metrics/global_avg_loss";
+  MetricLines found;
+  Reader reader(found, std::span(&tag, 1));
+  std::ifstream file(path);
+  std::string line;
+  for (int i = 0; i < max_lines && std::getline(file, line); ++i) {
+    reader.line(line);
+    if (!found.series.empty()) return found.series.begin()->second.values.front();
+  }
+  return {};
 }
 
 }  // namespace trireme::analysis

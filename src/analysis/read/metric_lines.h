@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,5 +29,9 @@ std::span<const std::string_view> read_tags();
 
 // Ignores an incomplete last line. Returns empty columns and a problem if there is no such file.
 MetricLines read_metrics(const std::filesystem::path& path, std::span<const std::string_view> tags);
+
+// Returns the loss of the first step in the file, which may be NaN or infinite; none if there is
+// none near its begin.
+std::optional<double> first_loss(const std::filesystem::path& path);
 
 }  // namespace trireme::analysis

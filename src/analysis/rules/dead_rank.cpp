@@ -11,8 +11,9 @@ namespace {
 
 Finding finding_of(int rank, int64_t step, const std::string& text) {
   Finding finding{.cause = Cause::dead_rank, .rank = rank, .first_step = step};
-  finding.title = rank >= 0 ? fmt::format("rank {} failed at step {}: {}", rank, obs::grouped(step), text)
-                            : fmt::format("the run ended at step {}: {}", obs::grouped(step), text);
+  finding.title = rank >= 0
+                      ? fmt::format("rank {} failed at step {}: {}", rank, obs::grouped(step), text)
+                      : fmt::format("the run ended at step {}: {}", obs::grouped(step), text);
   finding.advice =
       "read the log of that rank and of its node's kernel (dmesg: out of memory, XID), then "
       "continue with trireme train --resume, without that node if it fails again";

@@ -77,10 +77,9 @@ Findings find_skipped_steps(const Facts& facts) {
   SkippedSteps skipped = skipped_steps(facts.run);
   if (skipped.steps.empty()) return {};
   Finding finding{.cause = Cause::skipped_steps, .first_step = skipped.steps.front()};
-  finding.title =
-      fmt::format("{} of {} steps were skipped, the last at step {}",
-                  obs::grouped(std::ssize(skipped.steps)), obs::grouped(skipped.of),
-                  obs::grouped(skipped.steps.back()));
+  finding.title = fmt::format("{} of {} steps were skipped, the last at step {}",
+                              obs::grouped(std::ssize(skipped.steps)), obs::grouped(skipped.of),
+                              obs::grouped(skipped.steps.back()));
   finding.evidence = quoted(std::move(skipped.texts));
   finding.advice =
       "lower optimizer.lr, or check the data of these steps; training.skip_norm_multiple is the "
@@ -94,17 +93,16 @@ Findings find_unsaved_steps(const Facts& facts) {
   if (!saved.is_unsaved) return {};
   Finding finding{.cause = Cause::unsaved_steps, .first_step = saved.newest + 1};
   if (saved.newest > 0) {
-    finding.title =
-        fmt::format("steps {} to {} are not saved: the newest checkpoint is of step {}",
-                    obs::grouped(saved.newest + 1), obs::grouped(run.last_step),
-                    obs::grouped(saved.newest));
+    finding.title = fmt::format("steps {} to {} are not saved: the newest checkpoint is of step {}",
+                                obs::grouped(saved.newest + 1), obs::grouped(run.last_step),
+                                obs::grouped(saved.newest));
     finding.advice = fmt::format(
         "make room or mend the disk; trireme train ... --resume auto repeats the steps from {} "
         "on; {}",
         obs::grouped(saved.newest + 1), export_words(run, saved.newest));
   } else {
-    finding.title = fmt::format("none of {} is saved: there is no checkpoint",
-                                base::count_text(run.last_step, "step"));
+    finding.title = fmt::format("none of {} step{} is saved: there is no checkpoint",
+                                obs::grouped(run.last_step), run.last_step == 1 ? "" : "s");
     finding.advice = "make room or mend the disk; then train again";
   }
   finding.evidence = quoted(saved.failed);

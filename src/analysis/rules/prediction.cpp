@@ -123,8 +123,7 @@ Findings find_unknown(const Facts& facts, const Findings& others) {
                       .first_step = view.window(rise->after_range.begin).first_step};
       finding.title = fmt::format("steps take {} longer since step {}: unknown, residual {}",
                                   percent_text(rise->after / rise->before - 1),
-                                  obs::grouped(finding.first_step),
-                                  percent_text(residual));
+                                  obs::grouped(finding.first_step), percent_text(residual));
       finding.evidence.push_back(fmt::format(
           "step: {} before, {} since", seconds_text(rise->before), seconds_text(rise->after)));
       for (const RankColumn column :

@@ -30,7 +30,8 @@ constexpr double min_spreads = 2.5, min_errors_of_rise = 8;
 std::string steps_text(const RankView& view, const WindowRange& range) {
   const int64_t first = view.window(range.begin).first_step;
   if (is_present(view, range)) {
-    return range.begin == 0 ? "in all measured steps" : fmt::format("since step {}", obs::grouped(first));
+    return range.begin == 0 ? "in all measured steps"
+                            : fmt::format("since step {}", obs::grouped(first));
   }
   return fmt::format("from step {} to {}", obs::grouped(first),
                      obs::grouped(view.window(range.end - 1).last_step));

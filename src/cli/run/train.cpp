@@ -29,6 +29,7 @@
 #include "obs/process_start.h"
 #include "obs/run_owner.h"
 #include "train/checkpointing/resume_point.h"
+#include "train/report/ending.h"
 #include "train/run/trainer.h"
 #include "train/setup/asked_plan.h"
 #include "train/setup/setup.h"
@@ -127,7 +128,7 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
       .log = [&progress](std::string_view text) { progress.line(text); },
       .begins = [&progress](int64_t done) { progress.begin(done); },
       .progress = [&progress](int64_t done, std::string_view note) { progress.update(done, note); },
-      .problem = problem_of,
+      .paused = [&progress](double seconds) { progress.exclude(seconds); },
       .stop = signals.stop(),
       .save = signals.save(),
       .trace = trace,
@@ -146,7 +147,9 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
   if (summary.attempt_steps > 0) {
     step = train::step_prediction(config, summary, hooks.machines);
   }
-  const std::vector<analysis::Finding> findings = findings_of(summary.run_folder);
+  const std::optional<analysis::Diagnosis> diagnosis = diagnosis_of(summary.run_folder);
+  const std::vector<analysis::Finding> findings =
+      diagnosis ? diagnosis->findings : std::vector<analysis::Finding>();
   // Causes with evidence replace those that are merely possible.
   const bool is_explained = std::any_of(findings.begin(), findings.end(),
                                         [](const auto& finding) { return finding.share > 0; });
@@ -156,18 +159,19 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
       base::Json json = summary_json(summary);
       if (step) json["step"] = to_json(*step);
       json["findings"] = analysis::to_json(findings);
+      if (diagnosis) json["outcome"] = analysis::to_json(diagnosis->outcome);
       json["name"] = config.job.name;
       if (!config.notes.empty()) json["notes"] = config.notes;
       fmt::print("{}\n", json.dump());
     } else {
       print_summary(summary, args.flag("--curve"));
       if (step) fmt::print("{}", to_text(*step));
-      fmt::print("{}", short_text(findings, summary.run_folder));
+      if (diagnosis) fmt::print("{}", short_text(*diagnosis, config.job.name, summary.run_folder));
     }
   } catch (const std::system_error& error) {
     if (error.code().value() != EPIPE) throw;  // the reader has gone away: the run has not failed
   }
-  if (const std::string problem = problem_of(summary); !problem.empty()) {
+  if (const std::string problem = train::ending_of(summary).problem; !problem.empty()) {
     std::fflush(stdout);  // the error is the last line, also where both streams go to one file
     base::log(base::LogLevel::error, problem);
   }

@@ -5,66 +5,47 @@
 #include <vector>
 
 #include "agent/exit_codes.h"
-#include "base/text/count_text.h"
 #include "base/text/json.h"
 #include "cli/shell/environment.h"
 #include "cli/shell/terminal_style.h"
 #include "obs/terminal/curve.h"
 #include "obs/terminal/number_text.h"
+#include "train/report/ending.h"
 #include "train/report/memory_table.h"
 #include "train/report/throughput.h"
 
 namespace trireme::cli {
 namespace {
 
-// A run that skipped this share of its steps has not trained.
-constexpr double skipped_share = 0.9;
-
-// Why the state of the last step was not saved, and what a resume would do.
-std::string unsaved_text(const train::TrainSummary& s) {
-  std::string text =
-      s.was_stopped
-          ? fmt::format("stopped after step {}, which was not saved", s.steps)
-          : fmt::format("step {} is the last one, and its checkpoint was not saved", s.steps);
-  if (!s.save_problem.empty()) text += ": " + s.save_problem;
-  const int64_t newest = train::newest_checkpoint(s);
-  if (newest <= 0) return text + "; there is no checkpoint to resume from";
-  return text +
-         fmt::format("; --resume auto repeats the steps after {}, the newest checkpoint", newest);
+std::string steps_text(int64_t count) {
+  return fmt::format("{} step{}", obs::grouped(count), count == 1 ? "" : "s");
 }
 
 // How the text of a summary begins.
 std::string_view end_word(const train::TrainSummary& s) {
-  if (s.was_stopped) return "stopped after";
-  return problem_of(s).empty() ? "done:" : "failed after";
+  switch (train::ending_of(s).kind) {
+    case analysis::OutcomeKind::healthy:
+      return "done:";
+    case analysis::OutcomeKind::diverged:
+      return "diverged after";
+    default:
+      return s.was_stopped ? "stopped after" : "failed after";
+  }
 }
 
 }  // namespace
 
-std::string problem_of(const train::TrainSummary& s) {
-  // Whatever its steps did, a stop that was saved is what was requested.
-  const bool is_saved_stop = s.was_stopped && s.saved_step == s.steps;
-  if (!is_saved_stop && s.attempt_steps > 0 &&
-      static_cast<double>(s.attempt_skipped_steps) >=
-          skipped_share * static_cast<double>(s.attempt_steps)) {
-    return fmt::format(
-        "{} of {} steps were skipped because the gradient norm was not finite or far above its "
-        "running mean: this run has not trained; lower optimizer.lr, or check the data",
-        s.attempt_skipped_steps, s.attempt_steps);
-  }
-  std::string problem;
-  if (train::is_unsaved(s)) problem = unsaved_text(s);
-  if (!s.export_problem.empty()) {
-    if (!problem.empty()) problem += "; ";
-    problem += fmt::format("the weights were not exported: {}; {}", s.export_problem,
-                           train::export_advice(s, s.run_folder.string()));
-  }
-  return problem;
-}
-
 int exit_code_of(const train::TrainSummary& s) {
-  if (!problem_of(s).empty()) return agent::exit_failed;
-  return s.was_stopped ? agent::exit_stopped : agent::exit_done;
+  switch (train::ending_of(s).kind) {
+    case analysis::OutcomeKind::healthy:
+      return agent::exit_done;
+    case analysis::OutcomeKind::stopped:
+      return agent::exit_stopped;
+    case analysis::OutcomeKind::diverged:
+      return agent::exit_diverged;
+    default:
+      return agent::exit_failed;
+  }
 }
 
 base::Json summary_json(const train::TrainSummary& s) {
@@ -91,7 +72,9 @@ base::Json summary_json(const train::TrainSummary& s) {
                     {"run_folder", s.run_folder.string()},
                     {"weights", s.weights.string()}};
   if (s.loss) out["loss"] = *s.loss;
-  if (const std::string problem = problem_of(s); !problem.empty()) out["error"] = problem;
+  if (const std::string problem = train::ending_of(s).problem; !problem.empty()) {
+    out["error"] = problem;
+  }
   out["ranks"] = base::Json::array();
   for (const train::RankFigures& rank : s.ranks) {
     out["ranks"].push_back({{"memory_predicted_bytes", rank.predicted.total()},
@@ -150,18 +133,18 @@ void print_summary(const train::TrainSummary& s, bool with_curve) {
   if (s.attempt_steps > 0 && s.ranks.size() > 1)
     fmt::print("{}\n", train::ranks_table_text(s.ranks));
   if (s.attempt_steps == 0) {
-    fmt::print("nothing to do: the run is at step {}\n", s.steps);
+    fmt::print("nothing to do: the run is at step {}\n", obs::grouped(s.steps));
   } else {
     fmt::print(
-        "{} {}{}, {} tokens in {} ({} tokens/s)\n", end_word(s), base::count_text(s.steps, "step"),
-        s.attempt_steps < s.steps ? fmt::format(" ({} in this attempt)", s.attempt_steps) : "",
+        "{} {}{}, {} tokens in {} ({} tokens/s)\n", end_word(s), steps_text(s.steps),
+        s.attempt_steps < s.steps ? fmt::format(" ({} in this attempt)", obs::grouped(s.attempt_steps)) : "",
         obs::grouped(s.tokens), obs::duration_text(s.seconds),
         obs::grouped(static_cast<int64_t>(s.tokens_per_second)));
   }
   if (s.loss) fmt::print("loss {:.4f} nats per token", *s.loss);
   if (s.validation_loss) fmt::print(", validation {:.4f}", *s.validation_loss);
   if (s.skipped_steps > 0) {
-    fmt::print(", {} skipped", base::count_text(s.skipped_steps, "step"));
+    fmt::print(", {} skipped", steps_text(s.skipped_steps));
   }
   if (s.mfu) {
     fmt::print(", MFU {:.1f} %, HFU {:.1f} % of {:g} TFLOP/s ({})", 100 * *s.mfu, 100 * *s.hfu,

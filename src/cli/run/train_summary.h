@@ -9,8 +9,6 @@
 
 namespace trireme::cli {
 
-// Returns why a run that ended counts as failed; empty if it does not.
-std::string problem_of(const train::TrainSummary&);
 int exit_code_of(const train::TrainSummary&);
 
 base::Json summary_json(const train::TrainSummary&);

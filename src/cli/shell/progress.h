@@ -18,6 +18,7 @@ class Progress {
   Progress(std::string label, std::string unit, int64_t total);
   void begin(int64_t done);  // see obs::Progress
   void update(int64_t done, std::string_view note = {});
+  void exclude(double seconds) { progress_.exclude(seconds); }  // see obs::Progress
   // Prints a human-readable log line above the live line.
   void line(std::string_view text);
   void finish();

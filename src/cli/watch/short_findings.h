@@ -3,16 +3,19 @@
 #pragma once
 
 #include <filesystem>
-#include <vector>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include "analysis/diagnosis.h"
 
 namespace trireme::cli {
 
 // Returns nothing if the folder cannot be read: a summary must not fail.
-std::vector<analysis::Finding> findings_of(const std::filesystem::path& run_folder);
-// One line each with title and advice, the three largest; then the command that shows the rest.
-std::string short_text(const std::vector<analysis::Finding>& findings,
+std::optional<analysis::Diagnosis> diagnosis_of(const std::filesystem::path& run_folder);
+// One line each with title and advice, the three largest; the command that shows the rest; and the
+// sentence that `runs`, `watch`, `diagnose` and the board have.
+std::string short_text(const analysis::Diagnosis&, std::string_view name,
                        const std::filesystem::path& run_folder);
 
 }  // namespace trireme::cli

@@ -19,10 +19,10 @@ enum class EventKind : uint8_t {
   validation,  // data: loss
   checkpoint,  // a checkpoint is durable; data: bytes, stall_seconds, durable_seconds
   save_failed,
-  exported,    // weights were written
+  exported,       // weights were written
   export_failed,  // the reason is in the text
-  skip,        // a step was skipped; data: grad_norm, running_norm
-  loss_scale,  // the loss scale fell; data: from, to
+  skip,           // a step was skipped; data: grad_norm, running_norm
+  loss_scale,     // the loss scale fell; data: from, to
   spike,
   rollback,
   replan,     // the engine was rebuilt: another phase, a larger row budget

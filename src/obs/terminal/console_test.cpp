@@ -230,6 +230,21 @@ TEST_F(ProgressTest, a_continued_job_has_an_honest_rate) {
   EXPECT_EQ(taken(), "train  90%  902/1,000 steps  10.0 s each  ETA 16:20\n");
 }
 
+TEST_F(ProgressTest, the_rate_is_that_of_the_work) {
+  Progress progress(options(true));
+  now_ = 100;
+  progress.begin(0);
+  now_ = 200;
+  progress.update(400);
+  progress.exclude(50);  // a validation
+  now_ = 350;
+  progress.update(800);
+  now_ = 450;  // the last save
+  taken();
+  progress.finish();
+  EXPECT_NE(taken().find("800/1,000 steps  4.0/s"), std::string::npos);
+}
+
 TEST_F(ProgressTest, without_a_total_it_counts) {
   ProgressOptions open = options(false);
   open.total = 0;

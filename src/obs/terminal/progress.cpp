@@ -30,6 +30,7 @@ Progress::Progress(ProgressOptions options)
     : options_(std::move(options)),
       start_seconds_(options_.clock()),
       drawn_seconds_(start_seconds_),
+      updated_seconds_(start_seconds_),
       first_done_(options_.done),
       done_(options_.done) {
   TRIREME_CHECK(options_.write != nullptr, "progress '{}' has no write function", options_.label);
@@ -44,12 +45,15 @@ Progress::~Progress() {
 
 void Progress::begin(int64_t done) {
   first_done_ = done_ = done;
-  start_seconds_ = options_.clock();
+  start_seconds_ = updated_seconds_ = options_.clock();
+  waited_seconds_ = excluded_seconds_ = 0;
 }
 
 void Progress::update(int64_t done, std::string_view note) {
   done_ = done;
   note_ = note;
+  updated_seconds_ = options_.clock();
+  excluded_seconds_ += std::exchange(waited_seconds_, 0);
   const double period = options_.is_live ? options_.redraw_seconds : options_.plain_seconds;
   if (options_.clock() - drawn_seconds_ >= period) draw();
 }
@@ -110,7 +114,8 @@ std::string Progress::text(int columns) const {
         std::clamp(static_cast<double>(done_) / static_cast<double>(options_.total), 0.0, 1.0);
     share = fmt::format("{:3}%", static_cast<int>(100 * part));
   }
-  if (did > 0 && seconds > 0) rate = "  " + rate_text(did / seconds);
+  const double worked = updated_seconds_ - start_seconds_ - excluded_seconds_;
+  if (did > 0 && worked > 0) rate = "  " + rate_text(did / worked);
   if (options_.total > 0 && done_ < options_.total) {
     end = "  ETA ";
     end +=

@@ -39,6 +39,9 @@ class Progress {
 
   // The work begins now with `done` already completed: rate and ETA are measured from now on.
   void begin(int64_t done);
+  // The work waited so long for something else since the last update: the rate leaves it out, the
+  // ETA does not.
+  void exclude(double seconds) { waited_seconds_ += seconds; }
   // `done` counts from 0 to total; `note` is shown at the end of the line ("loss 4.72").
   void update(int64_t done, std::string_view note = {});
   // Prints `text` and a newline above the live line.
@@ -54,6 +57,8 @@ class Progress {
   ProgressOptions options_;
   double start_seconds_;
   double drawn_seconds_;
+  double updated_seconds_;                           // by the clock
+  double waited_seconds_ = 0, excluded_seconds_ = 0;  // since the last update, and before it
   int64_t first_done_, done_;
   std::string note_;
   int drawn_columns_ = 0;

@@ -20,7 +20,7 @@ struct EarlierAttempts {
   double end = 0;                            // of its last span, in seconds since 1970
   obs::Phase current = obs::Phase::unknown;  // at that time
   int64_t last_step = 0;                     // the highest one that any attempt recorded
-  std::string end_reason;                    // "done", "stopped", "failed"; empty: it was killed
+  std::string end_reason;                    // of its end event; empty: it was killed
   double alive_until = 0;                    // the last sign of life of its process
   // What the launcher recorded when it ended the job, in seconds since 1970.
   struct Verdict {

@@ -9,11 +9,13 @@
 #include <cmath>
 #include <utility>
 
+#include "analysis/read/metric_lines.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text/json.h"
 #include "obs/clock.h"
 #include "obs/run_dir.h"
+#include "obs/terminal/number_text.h"
 
 namespace trireme::train {
 namespace {
@@ -40,6 +42,10 @@ std::string host_name() {
   return name.data();
 }
 
+std::string text_of(const analysis::DivergenceFound& found) {
+  return fmt::format("diverged since step {}: {}", obs::grouped(found.first_step), found.text);
+}
+
 // Removes the first `overlap` seconds of a span, which another attempt has recorded.
 void cut_begin(obs::PhaseRecord& record, double overlap) {
   record.begin += overlap;
@@ -62,12 +68,12 @@ RunLog::~RunLog() {
   if (!is_open()) return;
   try {
     phases_.change(Phase::closing);
-    const obs::Event end =
-        filled({.kind = obs::EventKind::end,
-                .step = last_recorded_step_,
-                .severity = end_reason_ == "failed" ? obs::Severity::error : obs::Severity::info,
-                .text = end_text_,
-                .data = {{"reason", end_reason_}}});
+    const bool is_bad = end_reason_ == "failed" || end_reason_ == "diverged";
+    const obs::Event end = filled({.kind = obs::EventKind::end,
+                                   .step = last_recorded_step_,
+                                   .severity = is_bad ? obs::Severity::error : obs::Severity::info,
+                                   .text = end_text_,
+                                   .data = {{"reason", end_reason_}}});
     if (listeners_ != nullptr) {
       listeners_->pass_on(obs::line_of(end));
       listeners_->finish();
@@ -110,6 +116,12 @@ void RunLog::open(const obs::RunOwner& owner, const Start& start) {
   for (const obs::PhaseRecord& record : records_between(earlier, owner.attempt(), started_)) {
     spans_->add(record);
     earlier.ledger.add(record);
+  }
+  if (start.resumed_from > 0) {
+    divergence_ = analysis::Divergence(analysis::first_loss(folder_ / obs::RunDir::metrics_name));
+    if (earlier.end_reason == "diverged") {
+      earlier_divergence_ = fmt::format("attempt {} diverged", earlier.attempt);
+    }
   }
   // Two clocks, or a process that took over from one that was alive.
   overlap_ = earlier.attempt == 0 ? 0 : std::max(0.0, earlier.end - started_);
@@ -200,6 +212,7 @@ void RunLog::add_step(int64_t step, const engine::StepSignals& signals) {
   last_step_ = last_recorded_step_ = step;
   last_step_at_ = obs::wall_seconds();
   if (rules_) add_alert(step, rules_->add_step(step, signals.was_skipped));
+  watch_divergence(step, signals);
   const int64_t all = signals.tokens + signals.masked + signals.padding;
   if (step <= repeated_until_) {
     tokens_.repeated += all;
@@ -215,6 +228,25 @@ void RunLog::add_step(int64_t step, const engine::StepSignals& signals) {
   skipped_in_a_row_ = signals.was_skipped ? skipped_in_a_row_ + 1 : 0;
   if (signals.was_skipped && skipped_in_a_row_ <= max_skip_events_in_a_row) add_skip(step, signals);
   if (signals.next_loss_scale < signals.loss_scale) add_scale(step, signals);
+}
+
+void RunLog::watch_divergence(int64_t step, const engine::StepSignals& signals) {
+  const bool is_expected = signals.next_loss_scale < signals.loss_scale;
+  divergence_.add(step, signals.mean_loss, signals.was_skipped && !is_expected);
+  const std::optional<analysis::DivergenceFound> found = divergence_.judge(true);
+  const bool is_new = found && !has_diverged_;
+  has_diverged_ = found.has_value();
+  if (!is_new) return;
+  add_alert(step, Alert{"diverged", text_of(*found) +
+                                        "; the run is not stopped: lower optimizer.lr, or check "
+                                        "the data"});
+}
+
+std::string RunLog::divergence(bool goes_on) const {
+  if (!is_open()) return "";
+  if (last_recorded_step_ < 0) return earlier_divergence_;
+  const std::optional<analysis::DivergenceFound> found = divergence_.judge(goes_on);
+  return found ? text_of(*found) : "";
 }
 
 void RunLog::add_scale(int64_t step, const engine::StepSignals& signals) {
@@ -307,10 +339,10 @@ void RunLog::ends(std::string reason, std::string text) {
   end_text_ = std::move(text);
 }
 
-void RunLog::fails(std::string text) {
+void RunLog::fails(std::string text, std::string reason) {
   // Since then the ranks waited for the one that failed, or computed a step that is lost.
   if (last_step_at_ > 0) move_useful(Phase::detect, obs::wall_seconds() - last_step_at_);
-  end_reason_ = "failed";
+  end_reason_ = std::move(reason);
   end_text_ = std::move(text);
 }
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include "analysis/divergence.h"
 #include "analysis/ledger.h"
 #include "base/text/json.h"
 #include "engine/step/step_signals.h"
@@ -77,13 +78,16 @@ class RunLog {
   void waited_for_ranks(double seconds);
   // A step has ended.
   void add_step(int64_t step, const engine::StepSignals& signals);
+  // Returns whether the numbers of the attempt have diverged: empty, or since when and how. An
+  // attempt without steps has what the one before it had. `goes_on`: see Divergence.
+  std::string divergence(bool goes_on) const;
   // Records the time and steps so far if the last record is old enough, or if `now` is true.
   void flush(bool now = false);
 
-  // How the attempt ends, unless an exception follows. `reason`: "done" or "stopped".
+  // How the attempt ends, unless an exception follows. `reason`: see reason_of() in ending.h.
   void ends(std::string reason, std::string text);
   // It ends because of an exception.
-  void fails(std::string text);
+  void fails(std::string text, std::string reason = "failed");
 
   const std::string& run() const { return run_; }
 
@@ -94,6 +98,7 @@ class RunLog {
   void write_ledger();
   void add_alert(int64_t step, const std::optional<Alert>& alert);
   obs::Event filled(Note note) const;
+  void watch_divergence(int64_t step, const engine::StepSignals& signals);
   void add_skip(int64_t step, const engine::StepSignals& signals);
   void add_scale(int64_t step, const engine::StepSignals& signals);
 
@@ -110,6 +115,9 @@ class RunLog {
   analysis::LedgerBuilder ledger_;
   std::optional<AlertRules> rules_;
   RunListeners* listeners_ = nullptr;
+  analysis::Divergence divergence_;
+  bool has_diverged_ = false;       // at the last step
+  std::string earlier_divergence_;  // of the attempt before
   double overlap_ = 0;  // seconds before the end of the attempt before, which are charged there
   int64_t repeated_until_ = 0;
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "obs/terminal/number_text.h"
 
 namespace trireme::train {
 namespace {
@@ -51,12 +52,12 @@ std::string export_advice(const TrainSummary& s, const std::string& run_folder) 
   if (newest <= 0) return "there is no checkpoint to export them from";
   if (newest == s.steps) {
     return fmt::format("`trireme ckpt export {}` makes them from the checkpoint of step {}",
-                       run_folder, newest);
+                       run_folder, obs::grouped(newest));
   }
   return fmt::format(
       "the newest checkpoint is of step {}, and `trireme ckpt export {}` would export that step, "
       "not step {}",
-      newest, run_folder, s.steps);
+      obs::grouped(newest), run_folder, obs::grouped(s.steps));
 }
 
 }  // namespace trireme::train

@@ -45,6 +45,8 @@ struct TrainSummary {
   double peak_flops = 0;  // the peak that mfu and hfu refer to
   std::string peak_source;
   bool was_stopped = false, was_captured = false;
+  bool has_diverged = false;  // on all ranks
+  std::string divergence;     // on the first rank: "diverged since step 12: the loss is ..."
   int64_t saved_step = -1;     // the last step that this attempt saved; -1: none
   std::string save_problem;    // on the first rank: why the last save failed; empty: it succeeded
   std::string export_problem;  // why the last export failed; empty: it succeeded

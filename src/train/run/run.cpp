@@ -14,10 +14,12 @@
 #include "comm/mesh.h"
 #include "engine/step/signal_ring.h"
 #include "obs/clock.h"
+#include "obs/terminal/number_text.h"
 #include "spec/experts/expert_rows.h"
 #include "spec/facts/facts.h"
 #include "spec/parallel/data_parallel.h"
 #include "train/record/stragglers.h"
+#include "train/report/ending.h"
 #include "train/signals/rank_table.h"
 
 namespace trireme::train {
@@ -43,18 +45,19 @@ TrainSummary Run::go() {
   try {
     while (!run_epoch()) {
     }
+  } catch (const base::Diverged& error) {
+    bench_.run_log.fails(error.what(), "diverged");
+    throw;
   } catch (const std::exception& error) {
     bench_.run_log.fails(error.what());
     throw;
   }
-  if (const std::string problem = hooks_.problem ? hooks_.problem(summary_) : "";
-      !problem.empty()) {
-    bench_.run_log.ends("failed", problem);
-    return summary_;
-  }
-  const char* const reason = summary_.was_stopped ? "stopped" : "done";
-  bench_.run_log.ends(reason, fmt::format("{} at step {}{}", reason, summary_.steps,
-                                          is_unsaved(summary_) ? ", which was not saved" : ""));
+  const Ending ending = ending_of(summary_);
+  const std::string_view reason = reason_of(ending);
+  bench_.run_log.ends(std::string(reason),
+                      ending.problem.empty()
+                          ? fmt::format("{} at step {}", reason, obs::grouped(summary_.steps))
+                          : ending.problem);
   return summary_;
 }
 
@@ -370,6 +373,7 @@ void Run::act(int64_t step, const StepActions& actions, StepReporter& reporter,
   if (parts_->rank.is_first() && hooks_.progress) {
     hooks_.progress(step, fmt::format("loss {:.4f}", summary_.loss.value_or(0)));
   }
+  const double pause = obs::steady_seconds();
   if (actions.validates) validate(step, reporter);
   if (actions.saves) {
     const obs::PhaseClock::Scope scope(phases(), obs::Phase::exposed_save);
@@ -382,6 +386,10 @@ void Run::act(int64_t step, const StepActions& actions, StepReporter& reporter,
     const obs::PhaseClock::Scope scope(phases(), obs::Phase::exposed_save);
     parts_->checkpoints->finish();  // first the checkpoint that the run can be resumed from
     export_weights(ckpt::generation_name(step));
+  }
+  const bool has_paused = actions.validates || actions.saves || actions.exports;
+  if (has_paused && parts_->rank.is_first() && hooks_.paused) {
+    hooks_.paused(obs::steady_seconds() - pause);
   }
   if (actions.is_stopped) {
     log(fmt::format("stop requested: step {} is finished", step));

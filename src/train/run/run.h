@@ -115,6 +115,7 @@ class Run {
   void count_steps();                            // sets the summary's counts
   void export_weights(const std::string& name);  // collective
   bool has_final_weights();                      // collective
+  void find_divergence();                        // collective
   void finish();                                 // collective
   void summarise();                              // collective
 

@@ -27,6 +27,7 @@ void Run::finish() {
   parts_->checkpoints->finish();
   summary_.checkpoints = parts_->checkpoints->figures();
   summary_.saved_step = parts_->rank.gather(summary_.saved_step).front();
+  find_divergence();
   if (summary_.was_stopped && summary_.saved_step == summary_.steps) {
     log(fmt::format("stopped   step {} is saved; --resume auto continues", summary_.steps));
   } else if (summary_.was_stopped) {
@@ -37,6 +38,13 @@ void Run::finish() {
   }
   summarise();
   parts_->rank.barrier();  // no rank leaves while another still reads
+}
+
+// The first rank has the record; all need the exit code.
+void Run::find_divergence() {
+  summary_.divergence = bench_.run_log.divergence(summary_.was_stopped);
+  const uint8_t own = summary_.divergence.empty() ? 0 : 1;
+  summary_.has_diverged = parts_->rank.gather(own).front() != 0;
 }
 
 // Returns on every rank what the first one finds.
@@ -66,6 +74,10 @@ void Run::export_weights(const std::string& name) {
   } else {
     log(fmt::format("weights   not exported: {}; {}", saved.problem,
                     export_advice(summary_, config_.job.dump_folder)));
+    bench_.run_log.add({.kind = obs::EventKind::export_failed,
+                        .step = summary_.steps,
+                        .severity = obs::Severity::error,
+                        .text = fmt::format("the weights were not exported: {}", saved.problem)});
   }
 }
 

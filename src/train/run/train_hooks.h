@@ -19,18 +19,14 @@
 
 namespace trireme::train {
 
-struct TrainSummary;
-
 // Every member may be left empty.
 struct TrainHooks {
   std::function<void(std::string_view)> log;                          // a human-readable log line
   std::function<void(int64_t done)> begins;                           // before the first step
   std::function<void(int64_t done, std::string_view note)> progress;  // after a step is queued
+  std::function<void(double seconds)> paused;  // by a validation, a save or an export
   // On the first rank, after each record of ranks.bin: what every rank reports, by rank.
   std::function<void(int64_t step, std::span<const obs::RankSample>)> sampled;
-  // Why an attempt that came to its end has failed all the same; empty: it has not. The end event
-  // contains it, and the caller's exit code follows from it.
-  std::function<std::string(const TrainSummary&)> problem;
   const std::atomic<bool>* stop = nullptr;  // true: finish the step, save, return
   std::atomic<bool>* save = nullptr;        // true: save after this step; train() clears it
   TraceSteps trace;                         // written to trace_steps_<first>-<last>.json of the run
