@@ -67,10 +67,10 @@ std::optional<DivergenceFound> Divergence::judge_losses() const {
   if (first == last_.size()) first = last_.size() - window;
   const std::string loss = std::isfinite(*middle) ? fmt::format("the loss is about {:.3g}", *middle)
                                                   : std::string("the loss is not finite");
-  return DivergenceFound{last_[first].step, std::isfinite(*start_loss_)
-                                                ? fmt::format("{}, at the start it was {:.3g}",
-                                                              loss, *start_loss_)
-                                                : loss};
+  return DivergenceFound{last_[first].step,
+                         std::isfinite(*start_loss_)
+                             ? fmt::format("{}, at the start it was {:.3g}", loss, *start_loss_)
+                             : loss};
 }
 
 std::optional<DivergenceFound> Divergence::judge_skips() const {

@@ -126,10 +126,10 @@ std::string progress_text(const RunRecord& run, const Findings& findings) {
 // Two records of ranks are needed: the first one has the steps that warm up.
 int64_t steps_to_judge(const RunRecord& run) {
   constexpr int64_t default_freq = 20;
-  const auto freq = number_in(run.config.is_object() && run.config.contains("metrics")
-                                  ? run.config["metrics"]
-                                  : base::Json(),
-                              "ranks_freq");
+  const auto freq =
+      number_in(run.config.is_object() && run.config.contains("metrics") ? run.config["metrics"]
+                                                                         : base::Json(),
+                "ranks_freq");
   return 2 * (freq ? static_cast<int64_t>(*freq) : default_freq);
 }
 
@@ -159,10 +159,9 @@ std::string headline_of(OutcomeKind kind, const RunRecord& run, const Findings& 
     return text + ": " + end->text;
   }
   if (finding != nullptr) {
-    const std::string lost = finding->share > 0
-                                 ? fmt::format(", {} of the time is lost",
-                                               percent_text(finding->share))
-                                 : std::string();
+    const std::string lost =
+        finding->share > 0 ? fmt::format(", {} of the time is lost", percent_text(finding->share))
+                           : std::string();
     return text + lost + ": " + finding->title;
   }
   if (kind == OutcomeKind::failed) return text + "; the reason is not recorded";

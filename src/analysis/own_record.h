@@ -23,7 +23,7 @@ int64_t first_step_of_attempt(const RunRecord&);
 // The steps of the whole run that were skipped, without those by which the loss scale fell.
 struct SkippedSteps {
   std::vector<int64_t> steps;
-  int64_t of = 0;                 // recorded steps
+  int64_t of = 0;                  // recorded steps
   std::vector<std::string> texts;  // of their events
 };
 SkippedSteps skipped_steps(const RunRecord&);
