@@ -101,6 +101,7 @@ base::Json head_json(const RunView& view, const RunView::Glance& run, size_t id)
           {"folder", view.shown_folder()},
           {"state", analysis::name_of(facts.state)},
           {"lamp", lamp_of(facts)},
+          {"outcome", name_of(facts.diagnosis.outcome.kind)},
           {"sentence", facts.failure.empty() ? facts.diagnosis.sentence
                                              : "the folder cannot be analysed: " + facts.failure},
           {"step", run.last_step()},

@@ -34,7 +34,8 @@ constexpr Description descriptions[] = {
      "Runs without series here, and runs that are going on without all of theirs, because there "
      "would "
      "be too many"},
-    {"trireme_run_info", "", MetricType::gauge, "Name, group and state of a run; the value is 1"},
+    {"trireme_run_info", "", MetricType::gauge,
+     "Name, group, state and outcome of a run; the value is 1"},
     {"trireme_up", "", MetricType::gauge, "1 if the run is going on, otherwise 0"},
     {"trireme_step", "", MetricType::gauge, "Last step that the run has written"},
     {"trireme_planned_steps", "", MetricType::gauge, "Steps of the configuration"},
@@ -272,7 +273,10 @@ std::vector<MetricFamily> metric_families(const Board& board, size_t limit) {
     const RunView::Glance reading(*run.view);
     const RunFacts& facts = reading.facts();
     Labels info = with(run.labels, "group", base::printable(facts.group));
+    const analysis::Outcome& outcome = facts.diagnosis.outcome;
     info.emplace_back("state", std::string(analysis::name_of(facts.state)));
+    info.emplace_back("outcome", std::string(name_of(outcome.kind)));
+    info.emplace_back("lamp", std::string(name_of(outcome.severity)));
     out.add("trireme_run_info", info, 1);
     add_totals(out, reading, run.labels);
     if (run.is_running) add_current(out, reading, run.labels, board.now());

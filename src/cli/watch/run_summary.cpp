@@ -110,6 +110,7 @@ base::Json to_json(const RunSummary& s) {
                      {"state", std::string(name_of(s.run.state))},
                      {"lamp", s.diagnosis.lamp},
                      {"sentence", s.diagnosis.sentence},
+                     {"outcome", to_json(s.diagnosis.outcome)},
                      {"step", s.run.last_step},
                      {"steps", s.run.total_steps},
                      {"attempt", s.run.attempt},
