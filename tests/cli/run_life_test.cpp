@@ -291,7 +291,7 @@ TEST(RunLife, a_run_that_skipped_nearly_everything_is_not_ok) {
       trireme(s, train_words(30, {"--optimizer.lr=1000", "--training.clip=none",
                                   "--metrics.log_freq=1", "--lr_scheduler.warmup_steps=0",
                                   "--lr_scheduler.decay_type=constant", "--json"}));
-  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_EQ(outcome.exit_code, 93) << outcome.err;
   EXPECT_TRUE(has(outcome.err, "guard     step ")) << outcome.err;
   EXPECT_TRUE(has(outcome.err, "skipped: the gradient norm is not finite")) << outcome.err;
   const base::Json summary = only_object(outcome.out);
@@ -300,14 +300,14 @@ TEST(RunLife, a_run_that_skipped_nearly_everything_is_not_ok) {
   // Its record says so, and so does every reader, also beside a folder that cannot be read.
   const std::string events = s.read("run/events.jsonl");
   const size_t last = events.rfind('\n', events.size() - 2) + 1;
-  EXPECT_EQ(base::Json::parse(events.substr(last)).at("data").at("reason"), "failed") << events;
+  EXPECT_EQ(base::Json::parse(events.substr(last)).at("data").at("reason"), "diverged") << events;
   std::filesystem::create_directories(s.at("bad/run.json"));
   const base::Json runs = only_object(trireme(s, {"runs", "run", "bad", "--json"}).out).at("runs");
   ASSERT_EQ(runs.size(), 2U);
   EXPECT_EQ(runs[0].at("lamp"), "bad");
   EXPECT_TRUE(has(runs[0].at("sentence"), "this run has not trained")) << runs[0];
   const Outcome diagnosis = trireme(s, {"diagnose", "run"});
-  EXPECT_TRUE(has(diagnosis.out, "failed, step 30 of 30")) << diagnosis.out;
+  EXPECT_TRUE(has(diagnosis.out, "ended, step 30 of 30: diverged since step ")) << diagnosis.out;
   EXPECT_TRUE(has(diagnosis.out, "skipped_steps")) << diagnosis.out;
 }
 
