@@ -56,7 +56,7 @@ export function makeLearningPanel() {
       [{run: view().run, low: 'loss_metrics/min', high: 'loss_metrics/max', color: 0}] : []),
   });
   const draw = () => {
-    button.hidden = dataSetsOf(shownRun()?.tags).length === 0;
+    button.hidden = drawnRuns().length > 1 || dataSetsOf(shownRun()?.tags).length === 0;
     button.setAttribute('aria-pressed', String(is_by_data));
     chart.draw();
   };

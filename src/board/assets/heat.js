@@ -245,14 +245,12 @@ function colorTable() {
   return table;
 }
 
-// At most `count` columns with the last step of each, none twice: [{col, label}].
+// At most `count` columns at equal distances with the last step of each, none twice: [{col, label}].
 export function stepLabels(steps, count) {
-  const cols = steps.length;
-  const shown = Math.min(count, cols);
+  const stride = Math.max(1, Math.ceil(steps.length / count));
   const labels = [];
-  for (let i = 0; i < shown; ++i) {
-    const col = shown === 1 ? 0 : Math.round(i * (cols - 1) / (shown - 1));
-    const label = grouped(steps[col][i === 0 ? 0 : 1]);
+  for (let col = 0; col < steps.length; col += stride) {
+    const label = grouped(steps[col][1]);
     if (labels.length === 0 || labels[labels.length - 1].label !== label) labels.push({col, label});
   }
   return labels;

@@ -57,15 +57,18 @@ function drawMemory(panel, answer, is_table) {
     replace(panel.body, tableElement('memory', [{name: 'item'}, {name: 'bytes', is_number: true}], rows));
     return;
   }
-  const total = Math.max(limit || 0, predicted, most || 0) * 1.02;
+  // A limit far above what is used would make its parts invisible; it is left outside then.
+  const used_bytes = Math.max(predicted, most || 0);
+  const is_limit_far = limit > 12 * used_bytes;
+  const total = (is_limit_far ? 1.5 * used_bytes : Math.max(limit || 0, used_bytes)) * 1.02;
   const parts = items.map(([name, size], i) => ({name, size, color: seriesColor(i), text: `${name} ${bytesText(size)}`}));
   const row = (name, stack) => el('div', {class: 'stack-row'}, el('span', {}, name), el('div', {class: 'stack-holder'}, stack,
-      limit ? el('span', {class: 'limit', title: `limit ${bytesText(limit)}`, style: {left: `${100 * limit / total}%`}}) : null));
+      limit && !is_limit_far ? el('span', {class: 'limit', title: `limit ${bytesText(limit)}`, style: {left: `${100 * limit / total}%`}}) : null));
   replace(panel.body,
       row('predicted', stackElement(parts, total)),
       most !== null ? row('used', stackElement([{size: most, color: 'var(--measured)', text: bytesText(most)}], total)) : null,
       el('p', {class: 'note'}, [`predicted ${bytesText(predicted)}`, most !== null ? `used ${bytesText(most)} (largest rank)` : 'not measured',
-        limit ? `limit ${bytesText(limit)}, free ${bytesText(limit - Math.max(most || 0, predicted))}` : 'limit unknown',
+        limit ? `limit ${bytesText(limit)}${is_limit_far ? ' (outside of the picture)' : ''}, ${percent(used_bytes / limit)} of it used` : 'limit unknown',
         host.length > 0 ? `host ${bytesText(Math.max(...host))} (largest rank)` : ''].filter(Boolean).join(' · ')),
       keyElement(parts));
 }
