@@ -119,6 +119,67 @@ class Pages(PageTest):
                         browser.resize(width, 6000)
                         browser.wait_for(NO_HOLES, seconds=5)
 
+    def test_phases_data_sets_and_experts_are_those_of_the_files(self):
+        browser = self.browser
+        browser.reset(height=6000)
+        run = write_rich_run(self.folder("rich"), steps=160)
+        with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as file:
+            written = {line["step"]: line for line in map(json.loads, file) if line["kind"] == "train"}
+        with Board(run) as board:
+            browser.open_page(board.url)
+            browser.wait_for("document.querySelectorAll('#experts dd').length === 4")
+            marks = "return import('/app/phases.js').then((phases) => phases.phaseMarks().map((mark) => [mark.label, mark.x]))"
+            self.assertEqual(browser.js(marks), [["long texts", 81], ["phase 3", 151]])
+            legend = "[...document.querySelectorAll('#learning .legend .name')].map((one) => one.textContent)"
+            self.assertEqual(browser.js(f"return {legend}"), ["training", "validation", "web", "books"])
+            last = browser.js("return [...document.querySelectorAll('#experts dl div')].map((one) => Number(one.title))")
+            names = ["expert_max_over_mean", "idle_experts", "dropped", "entropy"]
+            self.assertEqual(last, [written[160][f"experts/{name}"] for name in names])
+            browser.js("document.querySelector('#experts button[title*=table]').click()")
+            table = "[...document.querySelectorAll('#experts tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))"
+            rows = browser.wait_for(f"{table}.length === 4 * 160 && {table}")
+            for block, step, value in rows:
+                tag = f"experts/{block.replace(' ', '_')}/expert_max_over_mean"
+                self.assertEqual(float(value), written[int(step)][tag])
+            browser.js("""const list = document.querySelector('#experts select');
+                list.value = 'busiest';
+                list.dispatchEvent(new Event('change'));
+                document.querySelector('#experts button[title*=table]').click()""")
+            largest = max(written[step]["experts/block_2/expert_max_over_mean"] for step in written)
+            shown = browser.wait_for("""(() => {
+                const canvas = document.querySelector('#experts canvas');
+                const box = canvas.getBoundingClientRect();
+                canvas.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + 50 + (box.width - 58) * 2.5 / 5,
+                  clientY: box.top + 24}));
+                const {textContent} = document.querySelector('#experts .readout');
+                return textContent.includes('expert 2') && textContent;
+            })()""")
+            self.assertEqual(shown, f"block 2, expert 2: {float(f'{largest:.3g}'):g} ×")
+
+    def test_labels_of_maps_and_spans_of_panels(self):
+        with Board(self.make_run()) as board:
+            self.browser.open_page(board.url)
+            wrong = self.browser.js("""
+                return Promise.all([import('/app/heat.js'), import('/app/grid.js')]).then(([heat, grid]) => {
+                  const wrong = [];
+                  for (let cols = 1; cols < 200; ++cols) {
+                    const steps = Array.from({length: cols}, (_, i) => [20 * i + 1, 20 * i + 20]);
+                    const labels = heat.stepLabels(steps, 6).map((one) => one.label);
+                    if (labels.length < Math.min(cols, 3) || labels.length > 6 || new Set(labels).size !== labels.length) wrong.push(cols);
+                  }
+                  for (let columns = 1; columns < 7; ++columns) {
+                    for (let code = 0; code < 243; ++code) {
+                      const wishes = [0, 1, 2, 3, 4].map((i) => [1, 2, Infinity][Math.floor(code / 3 ** i) % 3]);
+                      const spans = grid.spansOf(wishes, columns);
+                      let row = 0;
+                      for (const span of spans) row = row + span > columns ? NaN : (row + span) % columns;
+                      if (row !== 0 || spans.length !== 5) wrong.push([wishes, columns, spans]);
+                    }
+                  }
+                  return wrong;
+                })""")
+            self.assertEqual(wrong, [])
+
     def test_layout_contrast_and_keyboard_at_every_width(self):
         browser = self.browser
         browser.reset(height=1200)

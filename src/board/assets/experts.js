@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Are the experts busy? Figures of the routers of every block, from the tags experts/block_N/...:
-// blocks by steps for a chosen figure, and the last value of every figure over all blocks.
+// blocks by steps for a chosen figure, which experts were the busiest of their block, and the last
+// value of every figure over all blocks.
 import {el, makePanel, redraw, scrolledTable, selectElement, setEmpty, tableButton} from './dom.js';
 import {brief, digits, grouped, percent} from './format.js';
 import {HeatMap} from './heat.js';
@@ -23,6 +24,10 @@ const router_figures = [
   {name: 'budget_used', title: 'used part of the row budget', summary: 'used row budget', text: percent},
   {name: 'largest_bias', title: 'largest bias of a router', summary: 'largest bias', text: (value) => brief(value, 3)},
 ];
+
+// Not a figure of its own: blocks by experts.
+const busiest = {name: 'expert_max_over_mean', key: 'busiest', title: 'experts that were the busiest: most rows over the mean', text: times};
+const choices_of_figure = [router_figures[0], busiest, ...router_figures.slice(1)].map((figure) => ({key: figure.name, ...figure}));
 
 const tagOf = (block, name) => `experts/block_${block}/${name}`;
 
@@ -53,6 +58,31 @@ function matrixOf(run, blocks, figure) {
     steps: shown.map((range) => range.map((x) => Math.round(stepOfX(x))))};
 }
 
+// Blocks by experts: the largest load with which an expert was the busiest one of its block, over the
+// last step of every bucket; nothing where it never was.
+function busiestMatrix(run, blocks) {
+  const pairs = [];
+  let experts = Number(shownRun()?.config?.model?.dims?.moe?.experts) || 0;
+  const [from, to] = shownRange();
+  blocks.forEach((block, row) => {
+    const loads = seriesOf(run, tagOf(block, busiest.name)), names = seriesOf(run, tagOf(block, 'busiest_expert'));
+    const at = new Map((names?.end || []).map((end, i) => [end, names.last[i]]));
+    (loads?.end || []).forEach((end, i) => {
+      if (end < from || end > to || typeof at.get(end) !== 'number' || typeof loads.last[i] !== 'number') return;
+      pairs.push([row, at.get(end), loads.last[i]]);
+      experts = Math.max(experts, at.get(end) + 1);
+    });
+  });
+  if (pairs.length === 0) return null;
+  const values = new Float32Array(blocks.length * experts).fill(NaN);
+  for (const [row, expert, load] of pairs) {
+    const cell = row * experts + expert;
+    if (!(values[cell] >= load)) values[cell] = load;
+  }
+  return {rows: blocks.map((block) => `block ${block}`), cols: experts, values, axis: 'expert',
+    steps: Array.from({length: experts}, (_, expert) => [expert, expert])};
+}
+
 // The last value of every figure over all blocks.
 function lastFigures(run) {
   return router_figures.map((figure) => {
@@ -67,23 +97,24 @@ export function makeExpertsPanel() {
   const panel = makePanel('experts', 'Are the experts busy?', '', {class: 'panel two'});
   const picture = el('div', {}), table = el('div', {hidden: true}), summary = el('dl', {class: 'columns'});
   const about = panel.node.querySelector('.about');
-  let figure = router_figures[0];
+  let figure = choices_of_figure[0];
   const blocks = () => blocksOf(shownRun(), figure.name);
   const sign = () => (figure.is_lowest ? -1 : 1);
   const heat = new HeatMap(picture, {name: 'blocks by steps',
-    text: (value) => (Number.isNaN(value) ? 'no data' : figure.text(sign() * value)), rowTitle: (row) => titleOf(row)});
+    text: (value) => (Number.isNaN(value) ? figure.key === busiest.key ? 'never the busiest' : 'no data' : figure.text(sign() * value)), rowTitle: (row) => titleOf(row)});
   const titleOf = (row) => {
     const block = blocks()[row];
-    const busiest = seriesOf(view().run, tagOf(block, 'busiest_expert'));
-    const is_load = figure.name === 'expert_max_over_mean' && busiest && busiest.x.length > 0;
-    return `block ${block}${is_load ? ` (at last expert ${grouped(busiest.last[busiest.last.length - 1])})` : ''}`;
+    const names = seriesOf(view().run, tagOf(block, 'busiest_expert'));
+    const is_load = figure.key === 'expert_max_over_mean' && names && names.x.length > 0;
+    return `block ${block}${is_load ? ` (at last expert ${grouped(names.last[names.last.length - 1])})` : ''}`;
   };
   const draw = () => {
     const list = blocks();
     setEmpty(panel.node, list.length > 0 ? null : 'The model has no experts.');
     if (list.length === 0) return;
-    about.textContent = `${figure.title}; blocks by steps`;
-    const matrix = matrixOf(view().run, list, figure);
+    const is_by_expert = figure.key === busiest.key;
+    about.textContent = `${figure.title}; blocks by ${is_by_expert ? 'experts' : 'steps'}`;
+    const matrix = is_by_expert ? busiestMatrix(view().run, list) : matrixOf(view().run, list, figure);
     if (!matrix || matrix.cols === 0) return;
     heat.set(matrix);
     redraw(summary, lastFigures(view().run));
@@ -107,8 +138,8 @@ export function makeExpertsPanel() {
       return [...tags, ...router_figures.map(({name}) => `experts/${name}`)].filter((tag) => hasTag(run, tag)).map((tag) => ({run, tag}));
     },
   });
-  panel.tools.append(selectElement('figure of the routers', router_figures.map(({name, title}) => [name, title]), figure.name, (name) => {
-    figure = router_figures.find((one) => one.name === name);
+  panel.tools.append(selectElement('figure of the routers', choices_of_figure.map(({key, title}) => [key, title]), figure.key, (key) => {
+    figure = choices_of_figure.find((one) => one.key === key);
     refreshSeries();
   }), tableButton((is_table) => {
     table.hidden = !is_table;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A heat map: rows (ranks, layers) by steps. A cell has the largest value of its steps, and where
+// A heat map: rows (ranks, layers) by steps, or by what matrix.axis names. A cell has the largest value of its steps, and where
 // there are more rows than pixels a pixel has the largest value of its rows; cells without data stay
 // empty. The scale goes from the 1st to the 99.5th percentile, so that an outlier stands out instead
 // of hiding the rest.
@@ -199,7 +199,7 @@ export class HeatMap {
 
   drawCursor(context, width, height) {
     const x = cursorX();
-    if (x === null || view().x !== 'step') return;
+    if (x === null || view().x !== 'step' || this.matrix.axis) return;
     const {steps, cols} = this.matrix;
     const first = steps[0][0], last = steps[cols - 1][1];
     if (x < first || x > last) return;
@@ -222,13 +222,13 @@ export class HeatMap {
   hover(event) {
     const found = this.cellAt(event);
     if (!found) return;
-    const {steps, cols, values, rows} = this.matrix;
+    const {steps, cols, values, rows, axis} = this.matrix;
     const [first, last] = steps[found.col];
     const value = values[found.row * cols + found.col];
     const title = this.options.rowTitle ? this.options.rowTitle(found.row) : rows[found.row];
-    setCursor(xOfStep((first + last) / 2));
-    const steps_text = first === last ? `step ${grouped(first)}` : `steps ${grouped(first)} – ${grouped(last)}`;
-    this.readout.textContent = `${title}, ${steps_text}: ${this.options.text(value)}`;
+    if (!axis) setCursor(xOfStep((first + last) / 2));
+    const range = first === last ? `${axis || 'step'} ${grouped(first)}` : `${axis || 'step'}s ${grouped(first)} – ${grouped(last)}`;
+    this.readout.textContent = `${title}, ${range}: ${this.options.text(value)}`;
     this.readout.title = Number.isNaN(value) ? '' : digits32(value);
   }
 }

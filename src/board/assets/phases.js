@@ -2,7 +2,7 @@
 // Where the phases of a run begin, by its configuration: at a step, or with the first step before
 // which so many tokens were read.
 import {hasTag, shownRun} from './runinfo.js';
-import {seriesOf, xOfStep} from './series.js';
+import {interpolate, seriesOf, xOfStep} from './series.js';
 import {view} from './view.js';
 
 function phases() {
@@ -17,12 +17,13 @@ export function phaseTags() {
   return is_needed && hasTag(view().run, 'tokens') ? [{run: view().run, tag: 'tokens'}] : [];
 }
 
-// The x before which the run has read `tokens`; null where that is not known.
+// The x of the first step before which the run has read `tokens`; null if it has not yet.
 function xOfTokens(tokens) {
   if (view().x === 'tokens') return tokens;
   const read = seriesOf(view().run, 'tokens');
-  const i = read ? read.last.findIndex((count) => count >= tokens) : -1;
-  return i < 0 ? null : read.end[i];
+  if (!read || read.x.length === 0 || read.last[read.last.length - 1] < tokens) return null;
+  const x = interpolate(read.last, read.end, tokens);
+  return view().x === 'step' ? Math.ceil(x - 1e-9) + 1 : x;
 }
 
 // Marks of a chart, one for every phase after the first.

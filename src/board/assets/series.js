@@ -178,7 +178,8 @@ function answerOfReport(run, tags, x, px) {
   return answer;
 }
 
-function interpolate(xs, ys, x) {
+// The y at x of a line through points with rising x.
+export function interpolate(xs, ys, x) {
   if (xs.length === 0) return x;
   const i = lowerBound(xs, x);
   if (i >= xs.length) return ys[ys.length - 1];
