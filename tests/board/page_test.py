@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 from decimal import Decimal
 
 import board_rig
@@ -260,6 +261,19 @@ class Pages(PageTest):
             browser.wait_for("document.querySelector('#ranks h3')?.textContent.includes('rank 5 on node-0')")
             browser.wait_for("document.querySelectorAll('#ranks .columns div').length === 3")
             self.expect_quiet(board.origin)
+
+    def test_help_and_documentation_list_the_letters_of_all_events(self):
+        root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+        with open(os.path.join(root, "docs", "observability.md"), encoding="utf-8") as file:
+            line = next(line for line in file if line.startswith("- Letters over vertical lines are events: "))
+        documented = line.split(": ", 1)[1].strip().rstrip(".")
+        with open(os.path.join(root, "src", "board", "assets", "runinfo.js"), encoding="utf-8") as file:
+            letters = re.findall(r"\w+: '(.)'", re.search(r"const marked = \{(.*?)\};", file.read(), re.DOTALL)[1])
+        self.assertEqual(sorted(part.split()[0] for part in documented.split(", ")), sorted(letters))
+        with Board(self.make_run()) as board:
+            self.browser.open_page(board.url)
+            self.browser.press("?")
+            self.assertIn(documented, self.browser.wait_for("document.querySelector('dialog[open]')?.textContent"))
 
     def test_buckets_of_reports_hold_every_point_once(self):
         with Board(self.make_run()) as board:

@@ -34,9 +34,9 @@ function arrange(grids, missing) {
   for (const grid of grids) {
     const shown = [...grid.children].filter((panel) => !panel.hidden);
     const columns = columnsOf(grid);
-    const wishes = shown.map(({classList}) => (classList.contains('wide') ? Infinity : classList.contains('two') ? 2 : 1));
+    const wishes = shown.map(({classList}) => (classList.contains('wide') || classList.contains('large') ? Infinity : classList.contains('two') ? 2 : 1));
     spansOf(wishes, columns).forEach((span, i) => shown[i].style.setProperty('grid-column', `span ${span}`));
-    empty.push(...[...grid.children].filter((panel) => panel.hidden));
+    empty.push(...[...grid.children].filter((panel) => panel.hidden && panel.dataset.empty));
   }
   missing.hidden = empty.length === 0;
   const titles = empty.map((panel) => panel.querySelector('h2').textContent);
@@ -52,7 +52,7 @@ export function watchGrids(grids) {
   const missing = el('details', {class: 'missing', hidden: true});
   grids[grids.length - 1].after(missing);
   const draw = () => arrange(grids, missing);
-  const watched = {subtree: true, childList: false, attributes: true, attributeFilter: ['data-empty']};
+  const watched = {subtree: true, childList: false, attributes: true, attributeFilter: ['data-empty', 'class', 'hidden']};
   const changes = new MutationObserver(draw);
   const sizes = new ResizeObserver(draw);
   for (const grid of grids) {

@@ -184,6 +184,7 @@ function addPanels() {
   }
   watchGrids([first, more]);
   onFillAll(() => Promise.all(panels.map(refreshPanel)));
+  listenToPrint();
 }
 
 // The panel that the view names is as wide as the page.
@@ -257,7 +258,6 @@ async function showRuns() {
   window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawTheme);
   if (view().page === 'run') await openRun(); else drawAll();
   showUnknown();
-  listenToPrint();
 }
 
 function showNoRuns() {

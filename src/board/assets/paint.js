@@ -3,6 +3,7 @@
 // spike of one step is visible at any width; the line goes over it, and is broken where points are
 // missing. Points that are not finite become marks at the upper edge.
 import {gapLimit} from './buckets.js';
+import {isPrinting} from './print.js';
 
 // Colours that readers with any kind of colour vision can tell apart (Okabe and Ito), and a dash
 // pattern for each, so that no line is known by its colour alone.
@@ -38,9 +39,14 @@ export function cssColor(name) {
   return css_colors.get(key);
 }
 
-// Text on canvases grows with that of the page: 1 at the usual size.
+// Text on canvases grows with that of the page: 1 at the usual size. Kept by what it depends on, as the colours are.
+const text_scales = new Map();
 export function textScale() {
-  return parseFloat(window.getComputedStyle(document.documentElement).fontSize) / 16 || 1;
+  const key = `${window.innerWidth} ${isPrinting()}`;
+  if (!text_scales.has(key)) {
+    text_scales.set(key, parseFloat(window.getComputedStyle(document.documentElement).fontSize) / 16 || 1);
+  }
+  return text_scales.get(key);
 }
 
 export function textFont(pixels, weight = 400) {
