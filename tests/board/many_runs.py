@@ -38,12 +38,13 @@ def lines_of(steps, number, source, start):
     yield "".join(part)
 
 
-def write_many_run(folder, number, steps, source, start=START):
+def write_many_run(folder, number, steps, source, start=START, has_config=True):
     os.makedirs(folder)
     config = config_of(number, source)
     config["training"]["steps"] = steps
-    with open(os.path.join(folder, "run.json"), "w", encoding="utf-8") as out:
-        json.dump(config, out)
+    if has_config:
+        with open(os.path.join(folder, "run.json"), "w", encoding="utf-8") as out:
+            json.dump(config, out)
     with open(os.path.join(folder, "prediction.json"), "w", encoding="utf-8") as out:
         json.dump({"price_per_hour": 2.5, "ranks": 1, "seconds": 1.0, "tokens_per_step": 4096}, out)
     with open(os.path.join(folder, "metrics.jsonl"), "w", encoding="utf-8") as out:

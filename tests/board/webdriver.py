@@ -22,12 +22,13 @@ def missing_programs():
 class Browser:
     """One browser with one window; use as a context."""
 
-    def __init__(self, width=1280, height=900, dark=False):
+    def __init__(self, width=1280, height=900, dark=False, has_logs=True):
         self.driver = None
         self.session = None
         self.profile = tempfile.mkdtemp(prefix="board-browser-")
         self.size = (width, height)
         self.dark = dark
+        self.has_logs = has_logs  # of requests and console; they make pages slower
 
     def __enter__(self):
         log = os.path.join(self.profile, "driver.log")
@@ -42,8 +43,9 @@ class Browser:
                      "--force-device-scale-factor=1", "--disable-background-networking", "--disable-component-update",
                      "--disable-extensions", "--no-first-run", f"--user-data-dir={self.profile}/data",
                      f"--window-size={width},{height}", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
-        wanted = {"goog:chromeOptions": {"args": arguments},
-                  "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
+        wanted = {"goog:chromeOptions": {"args": arguments}}
+        if self.has_logs:
+            wanted["goog:loggingPrefs"] = {"browser": "ALL", "performance": "ALL"}
         self.session = self.send("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
         self.reset(width, height, self.dark)
         return self
@@ -53,8 +55,9 @@ class Browser:
         self.open("about:blank")
         self.resize(width, height)
         self.set_dark(dark)
-        self.console()
-        self.requests()
+        if self.has_logs:
+            self.console()
+            self.requests()
 
     def __exit__(self, *_):
         try:

@@ -23,7 +23,7 @@ export async function loadRuns() {
 // Reads some runs of the list again, and those that are new.
 export async function loadSomeRuns(ids) {
   if (ids.length === 0) return;
-  if (ids.length > max_asked || list.length === 0) {
+  if (ids.length > max_asked || ids.length >= list.length) {
     await loadRuns();
     return;
   }

@@ -8,7 +8,7 @@ import {listFieldOf, list_fields} from './runlist.js';
 import {sparkline} from './sparkline.js';
 import {fragmentOfRun} from './view.js';
 
-const rows_a_time = 60;
+const rows_a_time = 30;
 const no_value = '–';
 
 const orDash = (value, text) => (value === null || value === undefined ? no_value : text(value));

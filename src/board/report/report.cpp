@@ -151,6 +151,7 @@ std::string inlined_answers(const Board& board) {
   size_t points = max_report_points, cells = max_report_cells;
   answers.add("/api/runs");
   const std::vector<RunView*> runs = board.runs();
+  if (runs.size() > 1) answers.add("/api/configs");
   for (size_t id = 0; id < runs.size(); ++id) {
     const std::string base = fmt::format("/api/run/{}", id);
     answers.add(base);
