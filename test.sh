@@ -43,6 +43,8 @@ if [ "$full" -eq 1 ]; then
   TRIREME_FULL=1 ./build/release/tests/cli_tests --gtest_brief=1 --gtest_filter='*histories*' 2>&1 | follow "testing"
   echo "== testing the planner's memory of 3,000 layouts"
   TRIREME_FULL=1 ./build/release/tests/planner_tests --gtest_brief=1 --gtest_filter='PrintedMemory.*' 2>&1 | follow "testing"
+  echo "== testing 200 questions on the planner's page"
+  TRIREME_FULL=1 python3 -B tests/board/plan_page_test.py build/release/trireme Planner.test_numbers_are_those_of_plan 2>&1 | follow "testing" || [ "$?" -eq 77 ]
   try_to_install "${launcher_packages[@]}"
   echo "== testing stopped runs under every launcher, two writers in one folder, changed data"
   TRIREME_FULL=1 ./build/release/tests/stops/stops_tests 2>&1 | follow "testing"

@@ -3,7 +3,6 @@
 // one of that answer; data-path names the place where it stands there (planner_format.js).
 import {getJson, queryText} from './api.js';
 import {buttonElement, el, note, replace, saveText} from './dom.js';
-import {isDark} from './paint.js';
 import {modelCards} from './planner_answer.js';
 import {makePlannerForm, planExamples} from './planner_form.js';
 import {deadlineCards, sizeCards} from './planner_sizes.js';
@@ -11,6 +10,7 @@ import {changeView, view} from './view.js';
 
 let planForm = null, planAnswer = null;
 let asked = null;  // the question that is shown, as in the address
+let is_asked = false;  // by a button of the page, not by the address
 
 export async function drawPlanner(holder) {
   if (!planForm) {
@@ -21,7 +21,6 @@ export async function drawPlanner(holder) {
       replace(holder, planForm.node, planAnswer);
     }
   }
-  planAnswer.classList.toggle('dark', isDark());
   if (view().plan === asked) return;
   asked = view().plan;
   const question = new URLSearchParams(asked);
@@ -39,6 +38,7 @@ function startCard() {
 
 function ask(question) {
   asked = null;
+  is_asked = true;
   const text = question.toString();
   if (view().plan !== text) changeView({plan: text});
   else drawPlanner(document.getElementById('planner'));
@@ -52,6 +52,9 @@ async function askPlan(question) {
     if (started !== asked) return;
     planForm.showError('');
     replace(planAnswer, cardsOf(answer, question));
+    // On a phone the answer is below the form.
+    if (is_asked && planAnswer.getBoundingClientRect().top > window.innerHeight / 2) planAnswer.scrollIntoView();
+    is_asked = false;
     if (!answer.question && (answer.best || answer.nearest)?.layout.pp > 1) await drawPlanSchedule(answer.best || answer.nearest, question, started);
   } catch (error) {
     if (started !== asked) return;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Time by term and memory by item of a layout, as bars with their numbers.
 import {el} from './dom.js';
-import {seriesColor} from './paint.js';
 import {planCard} from './planner_parts.js';
+
+// Colours are variables of the style sheet, so that a change of theme needs no new drawing.
+const partColor = (i) => `var(--part-${i % 8})`;
 
 function partRow(color, name, meaning, share, ...numbers) {
   return el('div', {class: 'part-row'},
@@ -13,17 +15,11 @@ function partRow(color, name, meaning, share, ...numbers) {
       meaning ? el('span', {class: 'part-meaning'}, meaning) : null);
 }
 
-// Black or white, whichever is easier to read on the colour #rrggbb.
-function textOn(color) {
-  const [r, g, b] = [1, 3, 5].map((at) => (parseInt(color.slice(at, at + 2), 16) / 255) ** 2.2);
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.18 ? '#000' : '#fff';
-}
-
 // `at` is the place of the layout in the answer: 'best'.
 export function timeCard(answer, at, shown, {figure, share}) {
   const rows = Object.entries(shown.terms).filter(([, value]) => value !== 0).sort((a, b) => b[1] - a[1]);
   return planCard('Where does a step spend its time?', 'seconds of the slowest rank; the terms add up to the step',
-      el('div', {class: 'part-rows'}, rows.map(([name, value], i) => partRow(seriesColor(i), name, answer.meanings.terms[name],
+      el('div', {class: 'part-rows'}, rows.map(([name, value], i) => partRow(partColor(i), name, answer.meanings.terms[name],
           value / shown.seconds, figure(`${at}.terms.${name}`, 'step'), share(`${at}.terms.${name}`, `${at}.seconds`)))));
 }
 
@@ -31,15 +27,15 @@ export function timeCard(answer, at, shown, {figure, share}) {
 export function memoryCard(answer, at, shown, {figure, share}) {
   const items = Object.entries(shown.items).filter(([, value]) => value > 0);
   const free = shown.headroom_bytes;
-  const segment = ([name, value], i) => el('span', {class: 'segment', style: {'flex-grow': value, background: seriesColor(i),
-    color: textOn(seriesColor(i))}, title: name}, el('span', {class: 'segment-name'}, name));
+  const segment = ([name, value], i) => el('span', {class: 'segment', style: {'flex-grow': value, background: partColor(i),
+    color: 'var(--on-part)'}, title: name}, el('span', {class: 'segment-name'}, name));
   const whole = shown.bytes + Math.max(0, free);
-  const over = free < 0 ? el('p', {class: 'failed'}, 'The layout needs ', figure(`${at}.bytes`, 'bytes'), ' of ', figure('memory_bytes', 'bytes'), '.') : null;
+  const over = free < 0 ? el('p', {class: 'problems'}, 'The layout needs ', figure(`${at}.bytes`, 'bytes'), ' of ', figure('memory_bytes', 'bytes'), '.') : null;
   return planCard('What fills the memory of a GPU?', 'the rank with the highest total',
       el('div', {class: 'segments', role: 'img', 'aria-label': 'shares of the memory; the numbers follow'}, items.map(segment),
           free > 0 ? el('span', {class: 'segment free', style: {'flex-grow': free}, title: 'free'}, el('span', {class: 'segment-name'}, 'free')) : null),
       over,
-      el('div', {class: 'part-rows'}, items.map(([name, value], i) => partRow(seriesColor(i), name, answer.meanings.items[name],
+      el('div', {class: 'part-rows'}, items.map(([name, value], i) => partRow(partColor(i), name, answer.meanings.items[name],
           value / whole, figure(`${at}.items.${name}`, 'bytes'), share(`${at}.items.${name}`, 'memory_bytes'))),
       free > 0 ? partRow(null, 'free', '', free / whole, figure(`${at}.headroom_bytes`, 'bytes'), share(`${at}.headroom_bytes`, 'memory_bytes')) : null,
       partRow(null, 'needed', 'all items together', shown.bytes / whole, figure(`${at}.bytes`, 'bytes'), share(`${at}.bytes`, 'memory_bytes'))));

@@ -13,7 +13,7 @@ const planFields = [
   {name: 'machine', label: 'GPU', list: 'machines', kinds: ['plan', 'sizes', 'deadline'], start: 'h100'},
   {name: 'gpus', label: {plan: 'GPUs', sizes: 'GPUs', deadline: 'GPUs at most'}, kinds: ['plan', 'sizes', 'deadline'], start: {plan: '64', sizes: '8', deadline: ''}, hint: '64'},
   {name: 'days', label: 'days', kinds: ['sizes'], start: '7', hint: '7'},
-  {name: 'budget', label: 'or dollars', kinds: ['sizes'], start: '', hint: '5k'},
+  {name: 'budget', label: 'dollars at most', kinds: ['sizes'], start: '', hint: '5k'},
   {name: 'tokens', label: 'tokens of the run', kinds: ['plan', 'deadline'], start: {plan: '', deadline: '160B'}, hint: '2T'},
   {name: 'deadline', label: 'days, or a date', kinds: ['deadline'], start: '30', hint: '30 or 2027-01-31'},
   {name: 'batch_tokens', label: 'batch in tokens', kinds: ['plan', 'sizes', 'deadline'], start: {plan: '4M', deadline: '4M', sizes: ''}, hint: 'by size'},

@@ -49,7 +49,7 @@ export function sizeCards(answer, tools, planRow) {
           ...(first.fits ? [...stepRows(`${at}.best`, first.best, figures),
             ...runRows(first.best.run, `${at}.best.run`, `${at}.best.band.time`, figures).slice(1)] : [])]),
         tools,
-        textList('Assumed', [`${answer.compute_optimal_tokens_per_parameter} tokens a parameter are compute-optimal (${answer.source})`]),
+        textList('Assumed', answer.assumed),
         textList('Warnings', first.best?.band?.warnings)),
     answer.sizes.length === 0 ? null : el('section', {class: 'panel wide'}, el('h2', {}, 'Which size, on how many tokens?'),
         el('p', {class: 'about'}, 'models made for this time: compute-optimal, or smaller ones that see more tokens and cost less to use'),
