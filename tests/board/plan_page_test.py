@@ -95,30 +95,48 @@ class Planner(PageTest):
             self.assertGreater(answered, 0)
             self.expect_quiet(board.origin)
 
+    def open_form(self, board):
+        self.browser.open("about:blank")
+        self.browser.open_page(board.url)
+        self.browser.wait_for("document.querySelector('#plan-model')")
+        self.assertEqual(self.browser.js("return document.title"), "Trireme planner")
+
     def test_the_first_click_succeeds(self):
         models = ["gpt2-1.5b", "llama3.1-8b", "qwen3-30b-a3b", "kjv-llama"] if board_rig.IS_FULL else ["gpt2-1.5b"]
         with Board(options=("--plan",)) as board:
             for model in models:
                 with self.subTest(model=model):
-                    self.browser.open("about:blank")
-                    self.browser.open_page(board.url)
-                    self.browser.wait_for("document.querySelector('#plan-model')")
-                    self.assertEqual(self.browser.js("return document.title"), "Trireme planner")
+                    self.open_form(board)
                     self.browser.js("""const node = document.querySelector('#plan-model');
                         node.value = arguments[0];
                         node.dispatchEvent(new Event('change'))""", model)
                     self.press("plan")
                     self.assertIn(model, self.wait_for_answer())
+            for kind in ("sizes", "deadline") if board_rig.IS_FULL else ():
+                with self.subTest(kind=kind):
+                    self.open_form(board)
+                    self.browser.js("document.querySelector(`.kinds [value=${arguments[0]}]`).click()", kind)
+                    self.press("plan")
+                    self.wait_for_answer()
             for example in self.browser.js("return [...document.querySelectorAll('.examples button')].map((one) => one.textContent)"):
                 if not board_rig.IS_FULL and "70B" in example:
                     continue
                 with self.subTest(example=example):
-                    self.browser.open("about:blank")
-                    self.browser.open_page(board.url)
-                    self.browser.wait_for("document.querySelector('#plan-model')")
+                    self.open_form(board)
                     self.press(example)
                     self.wait_for_answer()
                     self.expect_numbers_of(answer_of(self.browser.js(COMMAND)))
+            self.expect_quiet(board.origin)
+
+    def test_a_layout_that_does_not_fit_leads_to_one_that_does(self):
+        with Board(options=("--plan",)) as board:
+            self.browser.open_page(board.url)
+            self.ask(board, {"model": "llama3.2-3b", "machine": "a100-40gb", "gpus": "1", "batch_tokens": "16k", "seq_len": "2048"})
+            before = self.browser.js("return document.querySelector('#plan-verdict .lamp').textContent")
+            self.assertEqual(before, "does not fit")
+            self.expect_numbers_of(answer_of(self.browser.js(COMMAND)))
+            self.browser.js("document.querySelector('#plan-changes td button').click()")
+            self.browser.wait_for("document.querySelector('#plan-verdict .lamp.good')", seconds=60)
             self.expect_quiet(board.origin)
 
     def test_a_refusal_stands_beside_its_field(self):
@@ -171,6 +189,15 @@ class Planner(PageTest):
                         self.assertEqual(low, [])
                         _, wide, window = browser.js(page_scripts.BOXES)
                         self.assertLessEqual(wide, window)
+            # Tab reaches every control; of a group of radio buttons the chosen one.
+            controls = "[...document.querySelectorAll('#planner :is(input, select, button, summary, [tabindex=\"0\"])')]"
+            wanted = browser.js(f"""return {controls}.filter((node) => node.getClientRects().length > 0 && (node.type !== 'radio' || node.checked)).length""")
+            browser.js("document.querySelector('#planner form').focus()")
+            reached = 0
+            for _ in range(wanted):
+                browser.press("\ue004")
+                reached += browser.js(f"return {controls}.includes(document.activeElement)")
+            self.assertEqual(reached, wanted)
             unnamed = """return [...document.querySelectorAll('#planner input, #planner select')].filter((node) =>
                 !node.closest('label')?.textContent.trim() && !node.ariaLabel).length"""
             self.assertEqual(browser.js(unnamed), 0)
