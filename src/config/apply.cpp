@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/text/count_text.h"
-#include "config/scaled_number.h"
+#include "config/numbers/scaled_number.h"
 #include "config/spelling.h"
 
 namespace trireme::config {

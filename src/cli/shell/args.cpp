@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "cli/shell/number_words.h"
 #include "config/config.h"
-#include "config/scaled_number.h"
+#include "config/numbers/scaled_number.h"
 #include "config/schema.h"
 #include "config/spelling.h"
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parses words of a command line as decimal numbers. The whole word must be a number; it may end in
-// a suffix (config/scaled_number.h).
+// a suffix (config/numbers/scaled_number.h).
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string_view>
 
-#include "config/scaled_number.h"
+#include "config/numbers/scaled_number.h"
 
 namespace trireme::cli {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/scaled_number.h"
+#include "config/numbers/scaled_number.h"
 
 #include <algorithm>
 #include <charconv>
