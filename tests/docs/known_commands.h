@@ -390,11 +390,11 @@ inline const std::vector<Known> known_commands = {
     {"trireme ckpt verify runs/saved", How::here},
     {"trireme ckpt verify runs/saved --step 20 --json", How::here,
      "trireme ckpt verify runs/saved/checkpoint --json"},
-    {"trireme ckpt reshard runs/saved --into runs/resharded "
+    {"trireme ckpt reshard runs/saved --out runs/resharded "
      "--parallelism.tensor_parallel_degree=2",
      How::here},
-    {"trireme ckpt reshard runs/saved --step 20 --into runs/back --plan runs/saved/plan.json",
-     How::here, "trireme ckpt reshard runs/resharded --into runs/back --plan runs/saved/plan.json"},
+    {"trireme ckpt reshard runs/saved --step 20 --out runs/back --plan runs/saved/plan.json",
+     How::here, "trireme ckpt reshard runs/resharded --out runs/back --plan runs/saved/plan.json"},
     {"trireme ckpt diff runs/saved runs/resharded", How::here},
     {"trireme ckpt diff runs/saved/checkpoint/step-00000020 runs/resharded --tolerance 1e-6 --json",
      How::here, "trireme ckpt diff runs/back runs/resharded --tolerance 1e-6 --json"},
@@ -404,8 +404,8 @@ inline const std::vector<Known> known_commands = {
      How::here,
      "trireme ckpt export runs/saved --out runs/exported-bf16 --dtype bf16 --max-shard-bytes 20000 "
      "--json"},
-    {"trireme ckpt import runs/exported --into runs/imported", How::here},
-    {"trireme ckpt import runs/exported --upcycle --model my-moe.toml --noise 0.001 --into "
+    {"trireme ckpt import runs/exported --out runs/imported", How::here},
+    {"trireme ckpt import runs/exported --upcycle --model my-moe.toml --noise 0.001 --out "
      "runs/upcycled",
      How::here},
     {"trireme train configs/kjv.toml --job.dump_folder=runs/imported --resume auto", How::started,

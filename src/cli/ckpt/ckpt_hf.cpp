@@ -165,7 +165,7 @@ int import_weights(const Args& args) {
   }
   const spec::ModelDims dims = config::model_from_file(model, model_folders());
   const std::optional<train::Upcycling> upcycling = upcycling_of(args, weights, dims);
-  const fs::path root = folder_to_write(args.text("--into"));
+  const fs::path root = folder_to_write(args.text("--out"));
   const auto disk = ckpt::posix_disk();
   const int64_t parameters = spec::parameter_count(spec::make_model(dims));
   // Weights and two moments in fp32.
@@ -251,13 +251,13 @@ Verb ckpt_import_verb() {
           "model: every\n"
           "expert is a copy of the dense feed-forward (expert_ffn must be its ffn), routers are "
           "random.\n\nExamples:\n"
-          "  trireme ckpt import runs/exported --into runs/imported\n"
-          "  trireme ckpt import runs/exported --upcycle --model my-moe.toml --noise 0.001 --into "
+          "  trireme ckpt import runs/exported --out runs/imported\n"
+          "  trireme ckpt import runs/exported --upcycle --model my-moe.toml --noise 0.001 --out "
           "runs/upcycled",
       .options = {{.name = "weights",
                    .help = "Hugging Face folder, index, or safetensors file",
                    .is_required = true},
-                  {.name = "--into",
+                  {.name = "--out",
                    .help = "Folder of the future run, or a checkpoint folder",
                    .is_required = true},
                   {.name = "--model",

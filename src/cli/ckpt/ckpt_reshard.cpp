@@ -123,7 +123,7 @@ int run_ckpt_reshard(const Args& args) {
   const ckpt::Generation from = open_checkpoint(*disk, args.text("from"), asked_step(args));
   const Target target = target_of(args, from);
   expect_same_model(target, from);
-  const std::filesystem::path root = folder_to_write(args.text("--into"));
+  const std::filesystem::path root = folder_to_write(args.text("--out"));
   Progress progress("reshard", "MiB", from.data_bytes() >> 20);
   const std::filesystem::path made =
       ckpt::reshard(*disk, from,
@@ -166,15 +166,15 @@ Verb ckpt_reshard_verb() {
               "--section.key=value changes the configuration of the run that saved the checkpoint; "
               "--plan\n"
               "gives a plan unchanged.\n\nExamples:\n"
-              "  trireme ckpt reshard runs/saved --into runs/resharded "
+              "  trireme ckpt reshard runs/saved --out runs/resharded "
               "--parallelism.tensor_parallel_degree=2\n"
-              "  trireme ckpt reshard runs/saved --step 20 --into runs/back --plan "
+              "  trireme ckpt reshard runs/saved --step 20 --out runs/back --plan "
               "runs/saved/plan.json",
           .options = {{.name = "from",
                        .help = "Run's folder, its checkpoint folder, or a checkpoint",
                        .is_required = true},
                       step_option(),
-                      {.name = "--into",
+                      {.name = "--out",
                        .help = "Folder of another run, or a checkpoint folder, to write to",
                        .is_required = true},
                       {.name = "--plan", .help = "plan.json of a run, whose layout is written"},

@@ -5,8 +5,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -40,6 +42,32 @@ std::string option_hint(const Verb& verb, const std::string& name) {
     }
   }
   return "";
+}
+
+// The names under which verbs know the place to write to. Every verb that has one accepts all.
+constexpr std::array<std::string_view, 3> output_names = {"--out", "--output", "--into"};
+
+// Returns the verb's option for the place to write to, or "".
+std::string_view output_option(const Verb& verb) {
+  for (const Option& option : verb.options) {
+    const bool is_place = option.kind == Kind::text && option.choices.empty();
+    if (is_place && std::ranges::find(output_names, option.name) != output_names.end()) {
+      return option.name;
+    }
+  }
+  return "";
+}
+
+// Replaces other names of the place to write to by the one of the verb.
+void use_own_names(const Verb& verb, std::span<std::string> words) {
+  const std::string_view own = output_option(verb);
+  if (own.empty()) return;
+  for (std::string& word : words) {
+    const size_t end = std::min(word.find('='), word.size());
+    const std::string_view name = std::string_view(word).substr(0, end);
+    if (std::ranges::find(output_names, name) == output_names.end()) continue;
+    word.replace(0, end, own);
+  }
 }
 
 CLI::Validator one_of(const std::vector<std::string>& choices) {
@@ -197,6 +225,17 @@ struct CommandTree {
   }
 };
 
+// Returns the verb that the words begin with, or null.
+const Verb* verb_of(const CommandSet& commands, const std::vector<std::string>& words) {
+  std::string name;
+  for (const std::string& word : words) {
+    name += (name.empty() ? "" : " ") + word;
+    const auto found = std::ranges::find(commands.verbs, name, &Verb::name);
+    if (found != commands.verbs.end()) return &*found;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 Args parse_words(const Verb& verb, const std::vector<std::string>& words) {
@@ -204,7 +243,9 @@ Args parse_words(const Verb& verb, const std::vector<std::string>& words) {
   Parser parser;
   parser.verb = &verb;
   parser.bind(app, verb.name);
-  std::vector<std::string> reversed(words.rbegin(), words.rend());  // the order of CLI11
+  std::vector<std::string> own_words = words;
+  use_own_names(verb, own_words);
+  std::vector<std::string> reversed(own_words.rbegin(), own_words.rend());  // the order of CLI11
   reversed.push_back(verb.name);
   try {
     app.parse(std::move(reversed));
@@ -215,9 +256,11 @@ Args parse_words(const Verb& verb, const std::vector<std::string>& words) {
   return parser.collect();
 }
 
-Call parse_call(const CommandSet& commands, const std::vector<std::string>& words) {
+Call parse_call(const CommandSet& commands, const std::vector<std::string>& given) {
   CommandTree tree(commands);
   tree.app.name("trireme");
+  std::vector<std::string> words = given;
+  if (const Verb* verb = verb_of(commands, words)) use_own_names(*verb, words);
   try {
     tree.app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
   } catch (const CLI::Success&) {
