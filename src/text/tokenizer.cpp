@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "text/hf/hf_tokenizer.h"
+#include "text/known_tokenizers.h"
 #include "text/sentencepiece.h"
 #include "text/unicode/utf8.h"
 
@@ -53,9 +54,12 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::filesystem::path& path) {
     }
   }
   if (!fs::exists(file, error)) {
-    throw base::IoError(file.string() +
-                        ": the file does not exist; a tokenizer is a tokenizer.json, a folder that "
-                        "contains one, or a SentencePiece .model");
+    // Not an IoError: another start would not find the file either.
+    throw base::ConfigError(
+        file.string() +
+        ": the file does not exist; a tokenizer is a tokenizer.json, a folder that "
+        "contains one, or a SentencePiece .model" +
+        known_tokenizer_hint(path.string()));
   }
   if (file.extension() == ".model") return open_sentencepiece(file);
   return open_hf_tokenizer(file);

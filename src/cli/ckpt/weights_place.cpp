@@ -16,6 +16,7 @@
 #include "cli/ckpt/ckpt_place.h"
 #include "config/files/model_file.h"
 #include "obs/run_dir.h"
+#include "text/tokenizer.h"
 #include "train/checkpointing/checkpoint_weights.h"
 
 namespace trireme::cli {
@@ -192,7 +193,20 @@ Option tokenizer_option() {
 }
 
 fs::path tokenizer_of(const Args& args, const FoundWeights& weights) {
-  return args.has("--tokenizer") ? fs::path(args.text("--tokenizer")) : weights.tokenizer_path();
+  const fs::path own = weights.tokenizer_path();
+  if (!args.has("--tokenizer")) return own;
+  const fs::path given = args.text("--tokenizer");
+  if (own.empty()) return given;
+  const std::string trained = text::open_tokenizer(own)->fingerprint();
+  const std::string other = text::open_tokenizer(given)->fingerprint();
+  if (trained != other) {
+    constexpr size_t shown = 12;
+    throw base::ConfigError(fmt::format(
+        "--tokenizer {}: its fingerprint is {}, and the model was trained with {}, the one of {}: "
+        "its ids would mean other text; leave out --tokenizer",
+        given.string(), other.substr(0, shown), trained.substr(0, shown), own.string()));
+  }
+  return given;
 }
 
 }  // namespace trireme::cli

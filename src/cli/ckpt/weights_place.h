@@ -35,7 +35,8 @@ std::unique_ptr<FoundWeights> find_weights(const std::filesystem::path&);
 // The positional argument "from": the path for find_weights().
 Option weights_argument(bool is_required);
 
-// --tokenizer, and its value or else the tokenizer that lies with the weights.
+// --tokenizer, and its value or else the tokenizer that lies with the weights. Throws ConfigError
+// if both exist and give other ids.
 Option tokenizer_option();
 std::filesystem::path tokenizer_of(const Args&, const FoundWeights&);
 
