@@ -15,7 +15,8 @@ constexpr std::array table = {
              "or export its weights",
              "start it again with `--resume auto`, or act on the message"},
     ExitCode{exit_bad_call, "bad call",
-             "the call or the configuration is wrong; without a verb the help is printed",
+             "the call or the configuration is wrong, or names a file that does not exist; without "
+             "a verb the help is printed",
              "not start it again"},
     ExitCode{exit_stopped, "stopped", "stopped on request; the step is saved",
              "start it again with `--resume auto`"},

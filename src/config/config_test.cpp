@@ -638,7 +638,7 @@ TEST(ConfigRefusal, of_keys_that_nest_deep) {
 
 TEST(ConfigRefusal, of_files_that_cannot_be_read) {
   const TemporaryFolder folder;
-  EXPECT_THROW((void)load(folder.path() / "gone.toml", {}), base::IoError);
+  EXPECT_THROW((void)load(folder.path() / "gone.toml", {}), base::ConfigError);
   EXPECT_THROW((void)load(folder.path(), {}), base::IoError);
   expect_contains(message_of([&] { (void)load(folder.path() / "gone.toml", {}); }),
                   "gone.toml: no such file");

@@ -129,7 +129,7 @@ std::string read_text(const std::filesystem::path& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status)) {
-    throw base::IoError(fmt::format("{}: no such file", path.string()));
+    throw base::ConfigError(fmt::format("{}: no such file", path.string()));
   }
   if (!std::filesystem::is_regular_file(status)) {
     throw base::IoError(fmt::format("{}: not a file", path.string()));

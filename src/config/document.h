@@ -33,7 +33,8 @@ struct Entry {
   bool is_section_start = false;  // marks the section itself; key and value are unused
 };
 
-// Reads the whole file. Throws IoError if it is missing, not a file, unreadable or above 16 MiB.
+// Reads the whole file. Throws ConfigError if it does not exist, because another start would not
+// find it either, and IoError if it is not a file, unreadable or above 16 MiB.
 std::string read_text(const std::filesystem::path&);
 
 // Resolves a path in a configuration: relative to the current folder or, if it does not exist

@@ -63,7 +63,7 @@ void read_schedule_file(Config& c, const fs::path& folder, Report& report) {
     }
     report.add_bad_key(key, report.where(key),
                        fmt::format("{}: {}: {}", key, path.string(), read.reason()));
-  } catch (const base::IoError& error) {
+  } catch (const base::Error& error) {
     report.add_bad_key(key, report.where(key), fmt::format("{}: {}", key, error.what()));
   }
 }

@@ -84,7 +84,7 @@ TEST_F(ConvertSetTest, documents_and_the_set_itself_are_refused) {
   EXPECT_TRUE(says(message_of<base::ConfigError>(
                        [&] { convert_set({.from = path("d"), .to = path("out"), .type = "u32"}); }),
                    {"cannot be stored as u32"}));
-  EXPECT_THROW(convert_set({.from = path("gone"), .to = path("out")}), base::IoError);
+  EXPECT_THROW(convert_set({.from = path("gone"), .to = path("out")}), base::ConfigError);
   EXPECT_EQ(names(), before);
 }
 

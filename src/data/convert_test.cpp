@@ -75,7 +75,7 @@ TEST_F(ConvertTest, what_cannot_be_converted_is_refused) {
                          {.from = path("from"), .to = path("to"), .format = TokenFormat::text});
                    }),
                    {"text is not written"}));
-  EXPECT_TRUE(says(message_of<base::IoError>(
+  EXPECT_TRUE(says(message_of<base::ConfigError>(
                        [&] { convert_tokens({.from = path("none.bin"), .to = path("to")}); }),
                    {"none.bin"}));
   EXPECT_TRUE(holds(names(), {"from.bin", "from.idx"}));

@@ -106,7 +106,7 @@ TEST(MachineFile, refusals_name_file_line_and_remedy) {
   none.replace(none.find("bf16_tflops = 312"), 17, "bf16_tflops = 0");
   expect_contains(machine_refusal(none),
                   "m.toml:5: processor.fp32_tflops and bf16_tflops are both 0");
-  EXPECT_THROW((void)machine_from_file("nowhere/m.toml", {}), base::IoError);
+  EXPECT_THROW((void)machine_from_file("nowhere/m.toml", {}), base::ConfigError);
 }
 
 TEST(MachineFile, every_number_needs_a_source) {

@@ -204,7 +204,7 @@ TEST(ModelFile, refusals_name_line_and_key) {
        "m.toml:8: tied_head = false: gpt2 has a tied head"},
   };
   for (const auto& [text, wanted] : cases) expect_contains(model_refusal(text), wanted);
-  EXPECT_THROW((void)model_from_file("nowhere/m.toml", {}), base::IoError);
+  EXPECT_THROW((void)model_from_file("nowhere/m.toml", {}), base::ConfigError);
   EXPECT_THROW((void)model_from_file("nothing", {}), base::ConfigError);
   const TemporaryFolder folder;
   expect_contains(message_of([&] { (void)model_from_file(folder.path().string(), {}); }),

@@ -59,7 +59,7 @@ TEST(StackFile, refusals_name_file_line_and_remedy) {
        "sources.compute.gem: unknown key; did you mean 'compute.gemm'?"},
   };
   for (const auto& [text, wanted] : cases) expect_contains(stack_refusal(text), wanted);
-  EXPECT_THROW((void)stack_from_file("nowhere/s.toml", {}), base::IoError);
+  EXPECT_THROW((void)stack_from_file("nowhere/s.toml", {}), base::ConfigError);
 }
 
 TEST(StackFile, every_number_needs_a_source) {

@@ -27,6 +27,8 @@ constexpr std::array<std::string_view, 6> format_names = {"auto",    "megatron",
                                                           "nanogpt", "text",     "memory"};
 
 fs::path with_extension(const fs::path& path, std::string_view extension);
+// Throws ConfigError if neither the path nor one of its .bin and .idx exists.
+void expect_found(const fs::path& path);
 fs::path token_file(const fs::path& path);
 TokenFormat detect(const fs::path& path, const OpenOptions&);
 std::string type_by_manifest(const fs::path& path);
@@ -71,6 +73,7 @@ std::unique_ptr<TokenData> open_tokens(const fs::path& path, const OpenOptions& 
         fmt::format("{}: end-of-document token {}; allowed: a token id, or -1 for none",
                     path.string(), options.end_of_document));
   }
+  expect_found(path);
   const TokenFormat format =
       options.format == TokenFormat::automatic ? detect(path, options) : options.format;
   TokenData::Parts parts;
@@ -163,13 +166,22 @@ fs::path token_file(const fs::path& path) {
   return !is_token_file(path) && is_token_file(bin) ? bin : path;
 }
 
-IoError no_data_set(const fs::path& path) {
-  if (path_exists(path))
-    return IoError(fmt::format("{}: is a folder, not a data set", path.string()));
+// Not an IoError: another start would not find the data either.
+ConfigError no_data_set(const fs::path& path) {
+  if (path_exists(path)) {
+    return ConfigError(fmt::format("{}: is a folder, not a data set", path.string()));
+  }
   const fs::path bin = with_extension(path, ".bin");
-  if (bin == path) return IoError(fmt::format("{}: does not exist", path.string()));
-  return IoError(fmt::format("{}: does not exist, and neither do {} and {}", path.string(),
-                             bin.string(), with_extension(path, ".idx").string()));
+  if (bin == path) return ConfigError(fmt::format("{}: does not exist", path.string()));
+  return ConfigError(fmt::format("{}: does not exist, and neither do {} and {}", path.string(),
+                                 bin.string(), with_extension(path, ".idx").string()));
+}
+
+void expect_found(const fs::path& path) {
+  for (const fs::path& one : {path, with_extension(path, ".bin"), with_extension(path, ".idx")}) {
+    if (path_exists(one)) return;
+  }
+  throw no_data_set(path);
 }
 
 TokenFormat detect(const fs::path& path, const OpenOptions& options) {

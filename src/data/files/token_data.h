@@ -71,7 +71,7 @@ struct OpenOptions {
 // Megatron pair (`path` may also end in .idx), llm.c's magic number, a name that ends in .txt,
 // otherwise bare tokens if `type` is given or a manifest names it. Text has one token per byte,
 // without a byte-order mark at its beginning. Throws IoError about the file, ConfigError about the
-// options.
+// options and for a data set that does not exist.
 std::unique_ptr<TokenData> open_tokens(const std::filesystem::path& path, const OpenOptions&);
 
 std::unique_ptr<TokenData> tokens_in_memory(std::vector<int32_t> tokens, int32_t end_of_document);

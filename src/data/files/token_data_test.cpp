@@ -278,10 +278,14 @@ TEST_F(TokenDataTest, wrong_paths_and_texts_are_refused) {
   const auto refused = [&](const std::string& name) {
     return message_of<base::IoError>([&] { open_tokens(path(name), {}); });
   };
-  EXPECT_TRUE(says(refused("missing"), {"neither do"}));
-  EXPECT_TRUE(says(refused("missing.bin"), {"does not exist"}));
+  const auto not_found = [&](const std::string& name, TokenFormat format = {}) {
+    return message_of<base::ConfigError>([&] { open_tokens(path(name), {.format = format}); });
+  };
+  EXPECT_TRUE(says(not_found("missing"), {"neither do"}));
+  EXPECT_TRUE(says(not_found("missing.bin"), {"does not exist"}));
+  EXPECT_TRUE(says(not_found("missing", TokenFormat::megatron), {"neither do"}));
   std::filesystem::create_directory(path("folder"));
-  EXPECT_TRUE(says(refused("folder"), {"is a folder"}));
+  EXPECT_TRUE(says(not_found("folder"), {"is a folder"}));
   write("alone.idx", Index().bytes());
   EXPECT_TRUE(says(refused("alone"), {"alone.bin: cannot be read"}));
   write("lines.jsonl", "{}");

@@ -144,7 +144,7 @@ std::vector<BadCase> configuration_cases() {
        wrong_call,
        {"--steps and --training.steps", "one of them"}},
       {"no_data", "train --model tiny.toml", wrong_call, {"training.dataset_path", "--data"}},
-      {"no_configuration", "train nosuch.toml", failed, {"nosuch.toml", "no such file"}},
+      {"no_configuration", "train nosuch.toml", wrong_call, {"nosuch.toml", "no such file"}},
       {"configuration_is_a_folder", "train .", failed, {".: not a file"}},
       {"not_toml",
        train_tiny,

@@ -323,7 +323,7 @@ std::vector<BadCase> convert_cases() {
        wrong_call,
        {"folder: data convert rewrites tokens"},
        with_file("folder/a.jsonl", good_line)},
-      {"missing", "data convert gone --output t", failed, {"gone", "does not exist"}},
+      {"missing", "data convert gone --output t", wrong_call, {"gone", "does not exist"}},
       {"over_itself",
        "data convert d --output d --format llmc --overwrite",
        wrong_call,
