@@ -10,10 +10,32 @@
 #include "base/text/json.h"
 #include "data/files/content.h"
 #include "data/files/vocabulary.h"
+#include "data/inspect.h"
 #include "data/mask.h"
+#include "data/tokenizer_beside.h"
 
 namespace trireme::train {
 namespace {
+
+// Returns the vocabulary that the data was built with, or else that of its tokens.
+int64_t vocabulary_of(const data::TokenData& data, const std::string& path) {
+  const std::optional<base::Json> manifest = data::manifest_beside(path);
+  const base::Json options = manifest ? manifest->value("options", base::Json()) : base::Json();
+  if (options.is_object() && options.contains("vocab") && options.at("vocab").is_number_integer()) {
+    return options.at("vocab").get<int64_t>();
+  }
+  return int64_t{data::inspect(data, {}).token_max} + 1;
+}
+
+// Throws IoError for a token that the model does not have, with the key that changes that.
+void check_tokens(const data::TokenData& data, const DataSourceOptions& o) {
+  try {
+    data::check_vocabulary(data, o.vocab, {});
+  } catch (const base::IoError& error) {
+    throw base::IoError(fmt::format("{}; set --model.vocab_size={}, the vocabulary of the data",
+                                    error.what(), vocabulary_of(data, o.path)));
+  }
+}
 
 std::unique_ptr<data::TokenData> open(const DataSourceOptions& o) {
   if (o.path.empty()) {
@@ -27,7 +49,7 @@ std::unique_ptr<data::TokenData> open(const DataSourceOptions& o) {
       {.format = format, .type = format == data::TokenFormat::nanogpt ? o.dtype : std::string()});
   // Takes well below a second. In larger data every sample is checked when it is read.
   constexpr int64_t max_scanned = 1 << 27;
-  if (data->tokens() <= max_scanned) data::check_vocabulary(*data, o.vocab, {});
+  if (data->tokens() <= max_scanned) check_tokens(*data, o);
   return data;
 }
 

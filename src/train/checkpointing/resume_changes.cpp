@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "base/dtype.h"
@@ -95,6 +96,17 @@ void list_changes(const std::string& path, const base::Json& was, const base::Js
       if (!is.contains(key)) {
         list_changes(path.empty() ? key : path + "." + key, value, base::Json(), lines);
       }
+    }
+    return;
+  }
+  const auto has_objects = [](const base::Json& list) {
+    return list.is_array() &&
+           std::ranges::any_of(list, [](const base::Json& one) { return one.is_object(); });
+  };
+  if (was.is_array() && is.is_array() && (has_objects(was) || has_objects(is))) {
+    for (size_t i = 0; i < std::max(was.size(), is.size()); ++i) {
+      list_changes(fmt::format("{}[{}]", path, i), i < was.size() ? was[i] : base::Json(),
+                   i < is.size() ? is[i] : base::Json(), lines);
     }
     return;
   }
