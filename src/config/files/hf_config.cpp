@@ -13,9 +13,9 @@
 #include "base/error.h"
 #include "base/text/count_text.h"
 #include "base/text/json.h"
-#include "config/decimal.h"
 #include "config/files/hf_experts.h"
 #include "config/files/hf_reader.h"
+#include "config/numbers/decimal.h"
 
 namespace trireme::config {
 namespace {

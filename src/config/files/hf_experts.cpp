@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "config/decimal.h"
+#include "config/numbers/decimal.h"
 
 namespace trireme::config {
 namespace {

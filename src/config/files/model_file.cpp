@@ -10,10 +10,10 @@
 #include "base/error.h"
 #include "base/text/json.h"
 #include "config/apply.h"
-#include "config/decimal.h"
 #include "config/document.h"
 #include "config/files/hf_config.h"
 #include "config/key_list.h"
+#include "config/numbers/decimal.h"
 #include "config/spelling.h"
 
 namespace trireme::config {

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/text/json.h"
-#include "config/decimal.h"
+#include "config/numbers/decimal.h"
 
 namespace trireme::config {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/decimal.h"
+#include "config/numbers/decimal.h"
 
 #include <charconv>
 
