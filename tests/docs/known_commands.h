@@ -413,7 +413,14 @@ inline const std::vector<Known> known_commands = {
      "--resume auto"},
     {"trireme plan --model llama3.2-1b --machine h200 --gpus 8 --batch 512 --seq-len 4096",
      How::here},
-    {"trireme plan --model llama3.2-1b --machine h200 --gpus 8 --batch 512 --tokens 2e10",
+    {"trireme plan --model llama3.2-1b --machine h200 --gpus 8 --batch 512 --tokens 20B",
+     How::here},
+    {"trireme plan --machine h100 --gpus 8 --days 7", How::here,
+     "trireme plan --machine h100 --gpus 1 --days 7 --recompute none --zero 0"},
+    {"trireme plan --machine h100 --gpus 8 --budget 5k --price 2.5", How::here,
+     "trireme plan --model llama3.2-1b --machine h100 --gpus 8 --budget 5k --price 2.5"},
+    {"trireme plan --model llama3.1-8b --machine h100 --batch-tokens 2M --tokens 160B --deadline "
+     "30",
      How::here},
     {"trireme plan --model llama-3b --machine h200 --gpus 1 --batch 16 --seq-len 4096 --precision "
      "bf16,fp8-tensor,fp8-block",

@@ -5,11 +5,11 @@
 
 #include "base/error.h"
 #include "base/text/json.h"
-#include "cli/plan/plan_deadline.h"
 #include "cli/plan/plan_job.h"
 #include "cli/plan/plan_report.h"
-#include "cli/plan/plan_sizes.h"
 #include "cli/plan/plan_validate.h"
+#include "cli/plan/sizes/plan_deadline.h"
+#include "cli/plan/sizes/plan_sizes.h"
 #include "cli/shell/new_file.h"
 #include "cli/verbs.h"
 #include "spec/layout/layout_text.h"

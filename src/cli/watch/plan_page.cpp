@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "base/text/json.h"
-#include "cli/plan/plan_deadline.h"
-#include "cli/plan/plan_sizes.h"
+#include "cli/plan/sizes/plan_deadline.h"
+#include "cli/plan/sizes/plan_sizes.h"
 #include "cli/verbs.h"
 #include "config/files/machine_file.h"
 #include "config/files/model_file.h"

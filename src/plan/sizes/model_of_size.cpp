@@ -73,7 +73,9 @@ spec::ModelDims model_of_size(double parameters, int64_t max_seq) {
     best = dims;
     least = error;
   }
-  best->name = fmt::format("llama-{:.3g}b", real(parameters_of(*best)) / 1e9);
+  const double found = real(parameters_of(*best));
+  best->name = found < 1e9 ? fmt::format("llama-{:.3g}m", found / 1e6)
+                           : fmt::format("llama-{:.3g}b", found / 1e9);
   return *best;
 }
 

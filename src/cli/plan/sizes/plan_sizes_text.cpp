@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/text/json.h"
-#include "cli/plan/plan_sizes.h"
 #include "cli/plan/plan_words.h"
+#include "cli/plan/sizes/plan_sizes.h"
 #include "config/files/model_file.h"
 #include "obs/terminal/number_text.h"
 #include "plan/sizes/model_of_size.h"
@@ -51,6 +51,13 @@ const SizeRow* next_model(const SizesReport& r) {
   return best;
 }
 
+// 132600000000 -> "132.6B", as an option takes it.
+std::string short_number(double count) {
+  if (count >= 1e12) return fmt::format("{:.4g}T", count / 1e12);
+  if (count >= 1e9) return fmt::format("{:.4g}B", count / 1e9);
+  return fmt::format("{:.4g}M", count / 1e6);
+}
+
 Json row_json(const SizeRow& row) {
   Json json = {{"model", row.name},
                {"what", row.what},
@@ -70,6 +77,18 @@ Json row_json(const SizeRow& row) {
 
 }  // namespace
 
+std::vector<std::string> SizesReport::assumptions() const {
+  std::vector<std::string> all = {fmt::format("{:.0f} tokens a parameter are compute-optimal ({})",
+                                              plan::compute_optimal_ratio, ratio_source)};
+  const auto has_usual_batch = [](const SizeRow& row) { return row.question.assumed.empty(); };
+  if (std::ranges::any_of(sizes, has_usual_batch)) {
+    all.emplace_back(
+        "batches of 0.5 to 4 M tokens by size (Brown et al. 2020, table 2.1), at least 1,000 "
+        "steps");
+  }
+  return all;
+}
+
 std::string sizes_text(const SizesReport& r) {
   const PlanQuestion& q = r.question;
   std::string text;
@@ -83,15 +102,7 @@ std::string sizes_text(const SizesReport& r) {
       q.dollars_per_gpu_hour ? fmt::format(" at {:.2f} $/GPU-hour", *q.dollars_per_gpu_hour) : "";
   line("question", fmt::format("what {} x {} can train in {}{}", obs::grouped(q.gpus),
                                q.machine.name, limit, price));
-  line("assumed", fmt::format("{:.0f} tokens a parameter are compute-optimal ({})",
-                              plan::compute_optimal_ratio, ratio_source));
-  const bool has_batches =
-      std::ranges::any_of(r.sizes, [](const SizeRow& row) { return row.question.assumed.empty(); });
-  if (has_batches) {
-    line("assumed",
-         "batches of 0.5 to 4 M tokens by size (Brown et al. 2020, table 2.1), at least "
-         "1,000 steps");
-  }
+  for (const std::string& assumed : r.assumptions()) line("assumed", assumed);
   const bool has_price = q.dollars_per_gpu_hour.has_value();
   line("", fmt::format("{:16} {:>8} {:>8} {:>9} {:>12}{}  {:>7}  {:>9}", "model", "size", "tokens",
                        "a param.", "time", has_price ? fmt::format(" {:>10}", "cost") : "", "MFU",
@@ -120,10 +131,13 @@ std::string sizes_text(const SizesReport& r) {
     is_first = false;
   }
   if (const SizeRow* next = next_model(r)) {
-    line("next", fmt::format("trireme plan --model {} --machine {} --gpus {} --batch {} --seq-len "
-                             "{} --tokens {:.4g}",
-                             next->name, q.machine.name, q.gpus, next->question.job.global_batch,
-                             next->question.job.seq_len, next->tokens()));
+    line("next",
+         fmt::format(
+             "trireme plan --model {} --machine {} --gpus {} --batch {} --seq-len "
+             "{} --tokens {}{}",
+             next->name, q.machine.name, q.gpus, next->question.job.global_batch,
+             next->question.job.seq_len, short_number(next->tokens()),
+             q.dollars_per_gpu_hour ? fmt::format(" --price {}", *q.dollars_per_gpu_hour) : ""));
   }
   return text;
 }
@@ -140,6 +154,7 @@ Json sizes_json(const SizesReport& r) {
       {"dollars_per_gpu_hour", q.dollars_per_gpu_hour ? Json(*q.dollars_per_gpu_hour) : Json()},
       {"compute_optimal_tokens_per_parameter", plan::compute_optimal_ratio},
       {"source", ratio_source},
+      {"assumed", r.assumptions()},
       {"sizes", Json::array()},
       {"models", Json::array()}};
   for (const SizeRow& row : r.sizes) json["sizes"].push_back(row_json(row));

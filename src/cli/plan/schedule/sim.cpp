@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "base/error.h"
-#include "cli/plan/schedule_report.h"
+#include "cli/plan/schedule/schedule_report.h"
 #include "cli/verbs.h"
 #include "config/config.h"
 #include "config/files/machine_file.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/plan/plan_sizes.h"
+#include "cli/plan/sizes/plan_sizes.h"
 
 #include <fmt/format.h>
 
@@ -264,8 +264,13 @@ SizesReport plan_sizes(const Args& args, const plan::PlanProgress& progress) {
     return report;
   }
   for (const double times : {1.0, 5.0, 10.0}) {
-    SizeRow row = sized_row(of, times * plan::compute_optimal_ratio);
+    const double ratio = times * plan::compute_optimal_ratio;
+    SizeRow row = sized_row(of, ratio);
+    // Near the smallest model several ratios have the same size.
+    if (!report.sizes.empty() && report.sizes.back().parameters() == row.parameters()) continue;
     row.what = times == 1 ? "compute-optimal" : fmt::format("over-trained {:.0f} x", times);
+    const bool is_met = std::abs(row.tokens_per_parameter() / ratio - 1) < 0.15;
+    if (row.planned && !is_met) row.what = kind_of_ratio(row.tokens_per_parameter());
     report.sizes.push_back(std::move(row));
   }
   report.models = shipped_rows(of, static_cast<double>(report.sizes.front().parameters()));

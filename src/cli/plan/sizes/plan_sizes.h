@@ -33,11 +33,13 @@ struct SizesReport {
   PlanQuestion question;  // without a job
   double days = 0;
   std::optional<double> budget;  // in dollars
-  // Of shapes that were made for the ratio of tokens to parameters, and of the models of
+  // One list for shapes that were made for a ratio of tokens to parameters, one for the models of
   // configs/models.
   std::vector<SizeRow> sizes, models;
 
   bool has_answer() const;
+  // Returns what the answer assumes beside the options, as sentences.
+  std::vector<std::string> assumptions() const;
 };
 
 // Does the question have no model, or no tokens? Throws ConfigError for contradicting options.

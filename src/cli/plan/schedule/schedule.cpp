@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "cli/plan/schedule_report.h"
+#include "cli/plan/schedule/schedule_report.h"
 #include "cli/verbs.h"
 #include "config/document.h"
 #include "schedule/catalogue.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/plan/schedule_report.h"
+#include "cli/plan/schedule/schedule_report.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/plan/plan_deadline.h"
+#include "cli/plan/sizes/plan_deadline.h"
 
 #include <fmt/format.h>
 
