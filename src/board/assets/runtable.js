@@ -48,13 +48,16 @@ export function makeRunTable(on) {
   const closed = new Set();  // names of groups
   let shown = {groups: [], options: {order: '', columns: [], chosen: []}, limit: rows_a_time, head: ''};
 
+  const nearness = new IntersectionObserver((entries) => {
+    if (entries.some((entry) => entry.isIntersecting)) grow();
+  }, {rootMargin: '600px'});
   const grow = () => {
     shown.limit += rows_a_time;
     drawBody();
+    nearness.unobserve(more);  // and asks again: it may still be near
+    nearness.observe(more);
   };
-  new IntersectionObserver((entries) => {
-    if (entries.some((entry) => entry.isIntersecting)) grow();
-  }, {rootMargin: '600px'}).observe(more);
+  nearness.observe(more);
 
   // Draws {name, runs} groups; the first rows alone if the search or the order is a new one.
   const draw = (groups, options) => {

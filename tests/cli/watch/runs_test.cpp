@@ -43,9 +43,8 @@ std::string names_of(const Scratch& s, std::vector<std::string> words) {
   words.insert(words.begin(), "runs");
   words.emplace_back("--json");
   std::string names;
-  for (const base::Json& run : only_object(trireme(s, words).out).at("runs")) {
-    names += run.at("name").get<std::string>();
-  }
+  const base::Json runs = only_object(trireme(s, words).out).at("runs");
+  for (const base::Json& run : runs) names += run.at("name").get<std::string>();
   return names;
 }
 
