@@ -10,6 +10,7 @@
 #include <fstream>
 #include <map>
 #include <system_error>
+#include <tuple>
 
 #include "analysis/read/run_state.h"
 #include "base/error.h"
@@ -164,18 +165,27 @@ void Board::load_all(const Progress& progress) {
 
 void Board::analyse(double seconds) {
   const double begin = obs::steady_seconds();
-  std::vector<std::pair<int, RunView*>> order;
+  struct Place {
+    int group = 0;
+    int64_t bytes = 0;
+    RunView* run = nullptr;
+  };
+  std::vector<Place> order;
   for (RunView* run : runs()) {
     // Not under the lock of a Glance, which is behind that of is_loaded() in the order of locks.
     const bool is_loaded = run->is_loaded();
-    const bool is_running = RunView::Glance(*run).facts().state == analysis::RunState::running;
-    order.emplace_back(is_loaded ? 0 : is_running ? 1 : 2, run);
+    const RunView::Glance glance(*run);
+    const bool is_running = glance.facts().state == analysis::RunState::running;
+    const int group = is_loaded ? 0 : is_running ? 1 : 2;
+    order.push_back({.group = group, .bytes = glance.head().bytes(), .run = run});
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  // A long run does not keep hundreds of short ones waiting.
+  std::stable_sort(order.begin(), order.end(), [](const Place& a, const Place& b) {
+    return std::tie(a.group, a.bytes) < std::tie(b.group, b.bytes);
+  });
   bool has_changed = false;
-  for (const auto& [group, run] : order) {
-    has_changed = run->analyse(now()) || has_changed;
+  for (const Place& place : order) {
+    has_changed = place.run->analyse(now()) || has_changed;
     if (obs::steady_seconds() - begin > seconds) break;
   }
   if (has_changed) announce();
@@ -184,8 +194,9 @@ void Board::analyse(double seconds) {
 void Board::analyse_first(int64_t bytes) {
   constexpr int64_t min_bytes_of_run = 1 << 20;  // a small run takes some time, too
   for (RunView* run : runs()) {
-    bytes -= std::max(min_bytes_of_run, metrics_bytes_of(run->folder()));
-    if (bytes < 0) return;
+    const int64_t cost = std::max(min_bytes_of_run, metrics_bytes_of(run->folder()));
+    if (cost > bytes) continue;
+    bytes -= cost;
     run->analyse(now());
   }
 }

@@ -56,10 +56,11 @@ class Board {
   // of it, of others what RunHead needs.
   void poll_files();
   // Computes the facts of runs that have changed, which takes seconds for runs of a million steps:
-  // first of those that are looked at, then of those that go on. Returns after about this time; the
-  // next call continues.
+  // first of those that are looked at, then of those that go on, then of short ones. Returns after
+  // about this time; the next call continues.
   void analyse(double seconds = std::numeric_limits<double>::infinity());
-  // The same for the first runs, as far as their metrics have this many bytes together.
+  // The same for the first runs, as far as their metrics have this many bytes together; runs with
+  // more are passed over.
   void analyse_first(int64_t bytes);
   void poll() {
     poll_files();

@@ -298,6 +298,17 @@ TEST_F(BoardTest, polling_and_analysing_do_not_wait_for_each_other_without_end) 
   EXPECT_EQ(json(board, "/api/run/3")["step"], 3);
 }
 
+TEST_F(BoardTest, short_runs_are_analysed_before_long_ones) {
+  write_run(folder / "runs/a", {.steps = 900});
+  write_run(folder / "runs/b", {.steps = 9});
+  Board board({.runs = runs_of({folder / "runs"})});
+  board.poll_files();
+  board.analyse(0);
+  const base::Json runs = json(board, "/api/runs")["runs"];
+  EXPECT_FALSE(runs[0]["is_analysed"]);
+  EXPECT_TRUE(runs[1]["is_analysed"]);
+}
+
 TEST_F(BoardTest, keys_of_runs_do_not_depend_on_other_runs) {
   for (const char* name : {"x/a", "x/b", "y/b", "y/c"}) write_run(folder / name);
   const auto keys = [&](const std::vector<std::string>& folders) {

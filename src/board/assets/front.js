@@ -4,7 +4,7 @@ import {getJson} from './api.js';
 import {buttonElement, el, makePanel, replace, selectElement} from './dom.js';
 import {grouped} from './format.js';
 import {allRuns} from './runinfo.js';
-import {differingKeys, groupRuns, listFieldOf, list_fields, orderRuns, searchOf, setConfigs} from './runlist.js';
+import {differingKeys, groupRuns, listFieldOf, list_fields, orderRuns, searchOf, setConfigs, stateOf} from './runlist.js';
 import {makeRunTable} from './runtable.js';
 import {changeView, view} from './view.js';
 
@@ -40,7 +40,7 @@ export function makeFrontPage() {
     const {state, group, columns, order} = view();
     const all = allRuns();
     const numbers = new Map();
-    for (const run of all) numbers.set(run.state, (numbers.get(run.state) || 0) + 1);
+    for (const run of all) numbers.set(stateOf(run), (numbers.get(stateOf(run)) || 0) + 1);
     const bad = all.filter((run) => run.lamp === 'bad' || run.lamp === 'warning').length;
     const key = JSON.stringify([state, group, columns, order, [...numbers], bad, all.length, differingKeys()]);
     if (key === drawn_tools) return;
@@ -80,7 +80,7 @@ export function makeFrontPage() {
     };
     const is_found = attempt(() => searchOf(text), () => () => true);
     const found = allRuns().filter((run) => is_found(run) &&
-      (state === '' || run.state === state || (state === 'trouble' && (run.lamp === 'bad' || run.lamp === 'warning'))));
+      (state === '' || stateOf(run) === state || (state === 'trouble' && (run.lamp === 'bad' || run.lamp === 'warning'))));
     const ordered = attempt(() => orderRuns(found, order), () => orderRuns(found, ''));
     const groups = attempt(() => groupRuns(ordered, group), () => groupRuns(ordered, ''));
     const extra = (columns ? columns.split(',') : []).filter((name) => attempt(() => Boolean(listFieldOf(name)), () => false));

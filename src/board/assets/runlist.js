@@ -8,7 +8,7 @@ const state_order = ['failed', 'died', 'running', 'stopped', 'done', 'unknown'];
 // largest first when its heading is pressed first.
 export const list_fields = {
   name: {title: 'run', value: (run) => run.name},
-  state: {title: 'state', value: (run) => run.state,
+  state: {title: 'state', value: stateOf,
     order: (run) => [run.lamp === 'bad' ? 0 : run.lamp === 'warning' ? 1 : 2, state_order.indexOf(run.state)].join()},
   loss: {title: 'loss', value: (run) => run.loss},
   validation: {title: 'validation', value: (run) => run.validation_loss},
@@ -25,6 +25,11 @@ export const list_fields = {
   lamp: {title: 'lamp', value: (run) => run.lamp},
   sentence: {title: 'what is going on', value: (run) => run.sentence},
 };
+
+// The state, as far as the files of the run have been read.
+export function stateOf(run) {
+  return run.state === 'unknown' && run.is_analysed === false ? 'reading' : run.state;
+}
 
 // configs: {keys: {key: [text by run]}, same: {key: text}}.
 let configs = {keys: {}, same: {}};

@@ -4,7 +4,7 @@
 // the reader comes near.
 import {buttonElement, el} from './dom.js';
 import {compact, duration, grouped, money} from './format.js';
-import {listFieldOf, list_fields} from './runlist.js';
+import {listFieldOf, list_fields, stateOf} from './runlist.js';
 import {sparkline} from './sparkline.js';
 import {fragmentOfRun} from './view.js';
 
@@ -34,7 +34,7 @@ const list_columns = [
 ];
 
 function stateElement(run) {
-  return el('span', {class: `lamp ${run.lamp}`}, el('span', {class: 'dot', 'aria-hidden': 'true'}), run.state);
+  return el('span', {class: `lamp ${run.lamp}`}, el('span', {class: 'dot', 'aria-hidden': 'true'}), stateOf(run));
 }
 
 // on: {order(field id), choose(run id, is chosen)}. Returns {node, draw(groups, options)}.
