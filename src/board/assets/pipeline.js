@@ -9,7 +9,8 @@ import {numberTicks} from './ticks.js';
 import {view} from './view.js';
 
 const left = 52;
-const kinds = [['F', 'forward', 0], ['B', 'backward', 1], ['I', 'input gradient', 1], ['W', 'weight gradient', 2]];
+const kinds = [['F', 'forward', 0], ['B', 'backward', 1], ['I', 'input gradient', 1], ['W', 'weight gradient', 2],
+  ['BW', 'both gradients', 3]];
 
 export function makePipelinePanel() {
   const panel = makePanel('pipeline', 'Does the pipeline run as planned?', 'planned above traced, on one scale', {class: 'panel wide'});

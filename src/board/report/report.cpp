@@ -11,6 +11,7 @@
 #include "base/text/json.h"
 #include "board/assets.h"
 #include "board/report/page_text.h"
+#include "obs/terminal/number_text.h"
 
 namespace trireme::board {
 namespace {
@@ -144,6 +145,31 @@ std::string field(const base::Json& event, const char* name) {
   return value.is_string() ? value.get<std::string>() : text_of(value);
 }
 
+// Returns a field of an event that is a number; 0 if there is none.
+double number(const base::Json& event, const char* name) {
+  return event.contains(name) && event[name].is_number() ? event[name].get<double>() : 0;
+}
+
+// Launchers and ranks append to one file, so that an end may stand before the verdict that led to
+// it.
+std::vector<base::Json> in_order_of_time(const base::Json& events) {
+  std::vector<base::Json> sorted(events.begin(), events.end());
+  std::stable_sort(sorted.begin(), sorted.end(), [](const base::Json& a, const base::Json& b) {
+    return number(a, "time") < number(b, "time");
+  });
+  return sorted;
+}
+
+// Returns ", step 47". A launcher does not know the step: what it reports once the failure was
+// found is after the last step of the attempt.
+std::string place_text(const base::Json& event, const analysis::LedgerFailure& failure) {
+  if (event.contains("step") && event["step"].is_number()) {
+    return ", step " + text_of(event["step"]);
+  }
+  const bool is_of_end = event.value("severity", base::Json()) == "error";
+  return is_of_end ? fmt::format(", after step {}", failure.step) : "";
+}
+
 }  // namespace
 
 std::string inlined_answers(const Board& board) {
@@ -177,19 +203,16 @@ std::string post_mortems(const RunView& view) {
     out += fmt::format(
         "Lost: {} tokens, {:.1f} s of steps that were repeated{}. Detected after "
         "{:.1f} s, restarted in {:.1f} s.</p>\n<ul>\n",
-        failure.lost_tokens, failure.lost_seconds,
+        obs::grouped(failure.lost_tokens), failure.lost_seconds,
         failure.lost_dollars ? fmt::format(", ${:.2f}", *failure.lost_dollars) : "",
         failure.detect_seconds, failure.restart_seconds);
     std::vector<std::string> before;
-    for (const base::Json& event : events) {
+    for (const base::Json& event : in_order_of_time(events)) {
       const base::Json attempt = event.value("attempt", base::Json(-1));
       if (attempt != failure.attempt) continue;
-      const double time =
-          event.contains("time") && event["time"].is_number() ? event["time"].get<double>() : 0;
-      before.push_back(
-          fmt::format("<li>{}: {}{}: {}</li>\n", utc_text(time), html_escaped(field(event, "kind")),
-                      event.contains("step") ? ", step " + html_escaped(field(event, "step")) : "",
-                      html_escaped(field(event, "text"))));
+      before.push_back(fmt::format("<li>{}: {}{}: {}</li>\n", utc_text(number(event, "time")),
+                                   html_escaped(field(event, "kind")), place_text(event, failure),
+                                   html_escaped(field(event, "text"))));
     }
     const size_t first = before.size() - std::min(before.size(), max_events_shown);
     for (size_t i = first; i < before.size(); ++i) out += before[i];

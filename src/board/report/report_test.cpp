@@ -54,6 +54,9 @@ class ReportTest : public testing::Test {
         "\"text\":" +
             base::Json("rank 3: " + markup).dump() +
             ",\"data\":{\"reason\":\"failed\",\"exit_code\":1}}\n"
+            "{\"time\":1199,\"attempt\":1,\"kind\":\"verdict\",\"severity\":\"error\",\"text\":"
+            "\"rank 3 "
+            "died\"}\n"
             "{\"time\":1300,\"attempt\":2,\"step\":200,\"kind\":\"start\",\"severity\":\"info\","
             "\"text\":\"begins\"}\n",
         true);
@@ -84,6 +87,10 @@ TEST_F(ReportTest, failures_have_a_post_mortem_without_markup_of_the_run) {
   const std::string text = post_mortems(*board->runs()[0]);
   EXPECT_NE(text.find("Attempt 1 failed after step 200"), std::string::npos) << text;
   EXPECT_NE(text.find("rank 3: &lt;/script&gt;"), std::string::npos) << text;
+  // The verdict of a launcher, which does not know the step, comes before the end that it led to.
+  const size_t verdict = text.find("verdict, after step 200: rank 3 died");
+  ASSERT_NE(verdict, std::string::npos) << text;
+  EXPECT_LT(verdict, text.find("end, step 200: rank 3")) << text;
   EXPECT_EQ(text.find("<script"), std::string::npos) << text;
   EXPECT_EQ(text.find("<img"), std::string::npos) << text;
 }
