@@ -140,6 +140,9 @@ function watchPanels() {
     }
   }, {rootMargin: '400px'});
   for (const panel of panels) observer.observe(panel.node);
+  watchGrids([document.getElementById('first'), document.getElementById('more')]);
+  onFillAll(() => Promise.all(panels.map(refreshPanel)));
+  listenToPrint();
 }
 
 // After news: details and curves at once, the rest at most every five seconds.
@@ -186,9 +189,6 @@ function addPanels() {
     heading.replaceChildren(buttonElement(heading.textContent, 'show this panel large, or small again',
         () => changeView({panel: view().panel === node.id ? '' : node.id}), {class: 'enlarge'}));
   }
-  watchGrids([first, more]);
-  onFillAll(() => Promise.all(panels.map(refreshPanel)));
-  listenToPrint();
 }
 
 // The panel that the view names is as wide as the page.
