@@ -46,15 +46,15 @@ class Numbers(PageTest):
         browser.reset(height=6000)
         runs = [write_rich_run(self.folder("one"), name="one"), write_rich_run(self.folder("two"), name="two", seed=2)]
         with Board(*runs) as board:
-            browser.open_page(f"{board.url}#rank=5")
+            browser.open_page(f"{board.url}#run=0&rank=5")
             self.fill()
             self.expect_short(150)
             browser.js("return import('/app/view.js').then((page) => page.setCursor(77))")
             self.expect_short(150)
             for speed in ("time_metrics/end_to_end(s)", "mfu(%)", "tflops"):
-                browser.js("location.hash = '#speed=' + encodeURIComponent(arguments[0])", speed)
+                browser.js("location.hash = '#run=0&speed=' + encodeURIComponent(arguments[0])", speed)
                 browser.wait_for("document.querySelector('#speed .chart').dataset.drawn.startsWith(arguments[0])", speed)
-            for fragment in ("#x=tokens", "#x=time", "#run=0&compare=1"):
+            for fragment in ("#run=0&x=tokens", "#run=0&x=time", "#run=0&compare=1"):
                 browser.js("location.hash = arguments[0]", fragment)
                 browser.js("return new Promise((done) => requestAnimationFrame(() => setTimeout(done, 100)))")
                 self.expect_short(150)
