@@ -46,6 +46,9 @@ class Numbers(PageTest):
         browser.reset(height=6000)
         runs = [write_rich_run(self.folder("one"), name="one"), write_rich_run(self.folder("two"), name="two", seed=2)]
         with Board(*runs) as board:
+            browser.open_page(board.url)
+            browser.js("return new Promise((done) => setTimeout(done, 300))")
+            self.expect_short(8)
             browser.open_page(f"{board.url}#run=0&rank=5")
             self.fill()
             self.expect_short(150)
