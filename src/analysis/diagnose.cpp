@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "analysis/diagnosis.h"
-#include "analysis/judge_outcome.h"
+#include "analysis/outcome/judge_outcome.h"
 #include "analysis/rank_view.h"
 #include "analysis/rules/rule.h"
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "analysis/outcome.h"
+#include "analysis/outcome/outcome.h"
 #include "analysis/run_record.h"
 #include "analysis/waterfall.h"
 #include "base/text/json.h"

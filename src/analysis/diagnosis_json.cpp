@@ -43,12 +43,9 @@ base::Json to_json(const std::vector<Finding>& findings) {
 }
 
 base::Json to_json(const Diagnosis& diagnosis) {
-  return {{"state", name_of(diagnosis.state)},
-          {"lamp", diagnosis.lamp},
-          {"sentence", diagnosis.sentence},
-          {"outcome", to_json(diagnosis.outcome)},
-          {"findings", to_json(diagnosis.findings)},
-          {"waterfall", json_of(diagnosis.waterfall)}};
+  return {{"state", name_of(diagnosis.state)},       {"lamp", diagnosis.lamp},
+          {"sentence", diagnosis.sentence},          {"outcome", to_json(diagnosis.outcome)},
+          {"findings", to_json(diagnosis.findings)}, {"waterfall", json_of(diagnosis.waterfall)}};
 }
 
 }  // namespace trireme::analysis

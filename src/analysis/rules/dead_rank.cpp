@@ -2,6 +2,7 @@
 // A rank that ended a run, by the verdict that the run wrote.
 #include <fmt/format.h>
 
+#include "analysis/outcome/own_record.h"
 #include "analysis/rules/rule.h"
 #include "obs/files/signal_events.h"
 #include "obs/terminal/number_text.h"
@@ -39,7 +40,7 @@ Findings find_dead_rank(const Facts& facts) {
   if (run.state != RunState::failed && run.state != RunState::died) return {};
   for (auto event = run.events.rbegin(); event != run.events.rend(); ++event) {
     if (event->kind == obs::EventKind::start) break;
-    if (event->kind != obs::EventKind::verdict) continue;
+    if (event->kind != obs::EventKind::verdict || is_after_own_end(run, *event)) continue;
     int rank = event->rank;
     if (rank < 0 && event->data.contains("rank") && event->data["rank"].is_number_integer()) {
       rank = event->data["rank"].get<int>();

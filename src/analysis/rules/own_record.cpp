@@ -2,7 +2,7 @@
 // What a run recorded against itself: numbers that diverged, steps that changed nothing, steps that
 // no checkpoint has, weights that were not written, and events of severity error. None of it is a
 // matter of time, and none of it may look like success.
-#include "analysis/own_record.h"
+#include "analysis/outcome/own_record.h"
 
 #include <fmt/format.h>
 
@@ -147,6 +147,7 @@ Findings find_reported_errors(const Facts& facts, const Findings& others) {
     if (event.severity != obs::Severity::error) continue;
     // The state of the run and the findings of others contain these.
     if (event.kind == obs::EventKind::end) continue;
+    if (is_after_own_end(run, event)) continue;
     const bool is_of_rank = is_found(Cause::dead_rank) || is_found(Cause::earlier_failures);
     if (event.kind == obs::EventKind::verdict && is_of_rank) continue;
     if (event.kind == obs::EventKind::save_failed && is_found(Cause::unsaved_steps)) continue;

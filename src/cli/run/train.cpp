@@ -29,7 +29,7 @@
 #include "obs/process_start.h"
 #include "obs/run_owner.h"
 #include "train/checkpointing/resume_point.h"
-#include "train/report/ending.h"
+#include "train/record/ending.h"
 #include "train/run/trainer.h"
 #include "train/setup/asked_plan.h"
 #include "train/setup/setup.h"

@@ -10,7 +10,7 @@
 #include "cli/shell/terminal_style.h"
 #include "obs/terminal/curve.h"
 #include "obs/terminal/number_text.h"
-#include "train/report/ending.h"
+#include "train/record/ending.h"
 #include "train/report/memory_table.h"
 #include "train/report/throughput.h"
 
@@ -135,11 +135,12 @@ void print_summary(const train::TrainSummary& s, bool with_curve) {
   if (s.attempt_steps == 0) {
     fmt::print("nothing to do: the run is at step {}\n", obs::grouped(s.steps));
   } else {
-    fmt::print(
-        "{} {}{}, {} tokens in {} ({} tokens/s)\n", end_word(s), steps_text(s.steps),
-        s.attempt_steps < s.steps ? fmt::format(" ({} in this attempt)", obs::grouped(s.attempt_steps)) : "",
-        obs::grouped(s.tokens), obs::duration_text(s.seconds),
-        obs::grouped(static_cast<int64_t>(s.tokens_per_second)));
+    fmt::print("{} {}{}, {} tokens in {} ({} tokens/s)\n", end_word(s), steps_text(s.steps),
+               s.attempt_steps < s.steps
+                   ? fmt::format(" ({} in this attempt)", obs::grouped(s.attempt_steps))
+                   : "",
+               obs::grouped(s.tokens), obs::duration_text(s.seconds),
+               obs::grouped(static_cast<int64_t>(s.tokens_per_second)));
   }
   if (s.loss) fmt::print("loss {:.4f} nats per token", *s.loss);
   if (s.validation_loss) fmt::print(", validation {:.4f}", *s.validation_loss);

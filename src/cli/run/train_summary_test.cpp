@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "agent/exit_codes.h"
-#include "train/report/ending.h"
+#include "train/record/ending.h"
 
 namespace trireme::cli {
 namespace {

@@ -251,6 +251,23 @@ const std::vector<PlantedEnding>& endings() {
          run.end();
        },
        "unsaved", "bad", failed},
+      {"full_under_a_launcher", 40,
+       [](PlantedRun& run) {
+         run.start();
+         run.steps(40, well);
+         run.save(full);
+         run.end();
+         run.verdict("rank 0 ended with exit code 1", 0, {{"verdict", "died"}});
+       },
+       "unsaved", "bad", failed},
+      {"diverged_under_a_launcher", 40,
+       [](PlantedRun& run) {
+         run.start();
+         run.steps(40, is_far_up);
+         finish(run);
+         run.verdict("rank 1 ended with exit code 93", 1, {{"verdict", "died"}});
+       },
+       "diverged", "bad", diverged},
       {"exported_at_last", 40,
        [](PlantedRun& run) {
          run.start();

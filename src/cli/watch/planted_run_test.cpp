@@ -15,7 +15,7 @@
 #include "obs/files/event_log.h"
 #include "obs/files/table_file.h"
 #include "train/record/step_lines.h"
-#include "train/report/ending.h"
+#include "train/record/ending.h"
 
 namespace trireme::cli {
 namespace {
@@ -51,6 +51,7 @@ void PlantedRun::start(int64_t resumed_from) {
   owner_ = obs::RunOwner::hold(folder_);
   owner_->begin(run_);
   run_ = owner_->run();
+  attempt_ = owner_->attempt();
   owner_->begun();
   metrics_ = std::make_unique<obs::JsonlSink>(folder_ / "metrics.jsonl", owner_->attempt());
   metrics_->begin({.name = name(), .program = {}, .resumed_from = resumed_from});
@@ -129,7 +130,7 @@ void PlantedRun::stop() {
 void PlantedRun::verdict(const std::string& text, int rank, const base::Json& data) {
   obs::EventLog(folder_).add({.time = 1,
                               .step = step_,
-                              .attempt = owner_->attempt(),
+                              .attempt = attempt_,
                               .kind = obs::EventKind::verdict,
                               .severity = obs::Severity::error,
                               .rank = rank,
@@ -178,7 +179,7 @@ void PlantedRun::lose_data() {
   forget_end();
 }
 
-// Leaves the folder as a process does that vanishes: without the end, and held by nobody alive.
+// Leaves the folder as a process does that vanishes: without the end, and its holder is gone.
 void PlantedRun::forget_end() {
   std::istringstream events(text_of(folder_ / "events.jsonl"));
   std::string kept, last, line;

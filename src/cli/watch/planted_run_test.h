@@ -37,7 +37,7 @@ class PlantedRun {
   void save(const std::string& problem = "");
   void exports(const std::string& problem = "");
   void stop();  // was requested
-  // A line that a launcher or the handler of a fatal signal adds.
+  // A line that a launcher or the handler of a fatal signal adds, also after the end.
   void verdict(const std::string& text, int rank, const base::Json& data);
   void new_group();  // of ranks, from the last checkpoint on
 
@@ -63,7 +63,7 @@ class PlantedRun {
   std::unique_ptr<obs::JsonlSink> metrics_;
   train::TrainSummary summary_;
   std::string run_;
-  int64_t step_ = 0;
+  int64_t step_ = 0, attempt_ = 0;
   int exit_code_ = -1;
 };
 

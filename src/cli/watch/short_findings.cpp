@@ -15,6 +15,13 @@ namespace {
 
 constexpr size_t max_shown = 3;
 
+// Whether a bad outcome has it in its sentence already.
+bool is_of_outcome(analysis::Cause cause) {
+  using analysis::Cause;
+  return cause == Cause::dead_rank || cause == Cause::diverged || cause == Cause::skipped_steps ||
+         cause == Cause::unsaved_steps || cause == Cause::missing_weights;
+}
+
 }  // namespace
 
 std::optional<analysis::Diagnosis> diagnosis_of(const std::filesystem::path& run_folder) {
@@ -31,15 +38,22 @@ std::string short_text(const analysis::Diagnosis& diagnosis, std::string_view na
                        const std::filesystem::path& run_folder) {
   std::string text;
   const std::vector<analysis::Finding>& findings = diagnosis.findings;
-  for (size_t i = 0; i < std::min(findings.size(), max_shown); ++i) {
-    text += fmt::format("warning: {}; {}\n", base::printable(findings[i].title),
-                        base::printable(findings[i].advice));
+  const bool is_bad = diagnosis.outcome.severity == analysis::Severity::bad;
+  size_t shown = 0;
+  for (const analysis::Finding& finding : findings) {
+    if (shown == max_shown) break;
+    if (is_bad && is_of_outcome(finding.cause)) continue;
+    ++shown;
+    text += fmt::format("warning: {}; {}\n", base::printable(finding.title),
+                        base::printable(finding.advice));
   }
   if (!findings.empty()) {
     text += fmt::format("trireme diagnose {} shows the evidence\n", run_folder.string());
   }
-  return text + fmt::format("{}: {}\n", base::printable(std::string(name)),
-                            base::printable(diagnosis.sentence));
+  if (is_bad && !diagnosis.outcome.advice.empty()) {
+    text += fmt::format("what to do: {}\n", base::printable(diagnosis.outcome.advice));
+  }
+  return text + fmt::format("{}: {}\n", base::printable(name), base::printable(diagnosis.sentence));
 }
 
 }  // namespace trireme::cli

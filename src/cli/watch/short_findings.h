@@ -13,8 +13,9 @@ namespace trireme::cli {
 
 // Returns nothing if the folder cannot be read: a summary must not fail.
 std::optional<analysis::Diagnosis> diagnosis_of(const std::filesystem::path& run_folder);
-// One line each with title and advice, the three largest; the command that shows the rest; and the
-// sentence that `runs`, `watch`, `diagnose` and the board have.
+// One line each with title and advice, the three largest besides those that the outcome states; the
+// command that shows the rest; what to do if the outcome is bad; and the sentence that `runs`,
+// `watch`, `diagnose` and the board have.
 std::string short_text(const analysis::Diagnosis&, std::string_view name,
                        const std::filesystem::path& run_folder);
 

@@ -14,8 +14,8 @@
 #include <string>
 #include <string_view>
 
-#include "analysis/divergence.h"
 #include "analysis/ledger.h"
+#include "analysis/outcome/divergence.h"
 #include "base/text/json.h"
 #include "engine/step/step_signals.h"
 #include "obs/files/event_log.h"

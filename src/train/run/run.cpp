@@ -18,8 +18,8 @@
 #include "spec/experts/expert_rows.h"
 #include "spec/facts/facts.h"
 #include "spec/parallel/data_parallel.h"
+#include "train/record/ending.h"
 #include "train/record/stragglers.h"
-#include "train/report/ending.h"
 #include "train/signals/rank_table.h"
 
 namespace trireme::train {

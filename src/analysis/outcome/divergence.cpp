@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "analysis/divergence.h"
+#include "analysis/outcome/divergence.h"
 
 #include <fmt/format.h>
 

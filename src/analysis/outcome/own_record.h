@@ -10,13 +10,21 @@
 #include <string>
 #include <vector>
 
-#include "analysis/divergence.h"
+#include "analysis/outcome/divergence.h"
 #include "analysis/run_record.h"
 
 namespace trireme::analysis {
 
 // Returns the events of the last attempt, its start included; all events if no start is recorded.
 std::span<const obs::Event> last_attempt(const RunRecord&);
+// Returns the last event of this kind in the last attempt; null if there is none.
+const obs::Event* last_of(const RunRecord&, obs::EventKind);
+// Returns whether the last attempt came to its last step, or to the one at which it was asked to
+// stop.
+bool has_own_end(const RunRecord&);
+// Returns whether a verdict of the last attempt is about processes that had come to their own end:
+// a launcher gives one about their exit codes.
+bool is_after_own_end(const RunRecord&, const obs::Event& verdict);
 // Returns the first step that the last attempt computes.
 int64_t first_step_of_attempt(const RunRecord&);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "analysis/own_record.h"
+#include "analysis/outcome/own_record.h"
 
 #include <fmt/format.h>
 
@@ -60,6 +60,23 @@ std::span<const obs::Event> last_attempt(const RunRecord& run) {
   while (first > 0 && run.events[first - 1].kind != EventKind::start) --first;
   if (first > 0) --first;
   return std::span(run.events).subspan(first);
+}
+
+const obs::Event* last_of(const RunRecord& run, EventKind kind) {
+  const auto events = last_attempt(run);
+  const auto found = std::find_if(events.rbegin(), events.rend(),
+                                  [&](const obs::Event& event) { return event.kind == kind; });
+  return found == events.rend() ? nullptr : &*found;
+}
+
+bool has_own_end(const RunRecord& run) {
+  return last_of(run, EventKind::preempt) != nullptr ||
+         (run.total_steps > 0 && run.last_step >= run.total_steps);
+}
+
+bool is_after_own_end(const RunRecord& run, const obs::Event& verdict) {
+  const obs::Event* end = last_of(run, EventKind::end);
+  return end != nullptr && has_own_end(run) && &verdict > end;
 }
 
 int64_t first_step_of_attempt(const RunRecord& run) {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "analysis/outcome.h"
+#include "analysis/outcome/outcome.h"
 #include "train/report/train_summary.h"
 
 namespace trireme::train {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/report/ending.h"
+#include "train/record/ending.h"
 
 #include <fmt/format.h>
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // First the kind, by the state of the run and the causes among the findings; the severity follows
 // from the kind, and the sentence from the finding that decided.
-#include "analysis/judge_outcome.h"
+#include "analysis/outcome/judge_outcome.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 
-#include "analysis/own_record.h"
+#include "analysis/outcome/own_record.h"
 #include "analysis/predicted_terms.h"
 #include "analysis/rules/rule.h"
 #include "base/text/count_text.h"
@@ -21,19 +21,6 @@ namespace {
 const Finding* find(const Findings& findings, Cause cause) {
   const auto found = std::ranges::find(findings, cause, &Finding::cause);
   return found == findings.end() ? nullptr : &*found;
-}
-
-const obs::Event* last_of(const RunRecord& run, obs::EventKind kind) {
-  const auto events = last_attempt(run);
-  const auto found = std::find_if(events.rbegin(), events.rend(),
-                                  [&](const obs::Event& event) { return event.kind == kind; });
-  return found == events.rend() ? nullptr : &*found;
-}
-
-// Whether the attempt came to its last step, or to the one at which it was asked to stop.
-bool has_own_end(const RunRecord& run) {
-  return last_of(run, obs::EventKind::preempt) != nullptr ||
-         (run.total_steps > 0 && run.last_step >= run.total_steps);
 }
 
 bool lacks_files(const Findings& findings) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "analysis/divergence.h"
+#include "analysis/outcome/divergence.h"
 
 #include <gtest/gtest.h>
 
@@ -78,7 +78,7 @@ TEST(DivergenceTest, half_of_the_steps_skipped_has_diverged) {
   EXPECT_FALSE(skipped(40, 3, 1).judge(true));
   EXPECT_TRUE(skipped(5000, 1, 4950).judge(true)) << "of the last 100";
   EXPECT_FALSE(skipped(5000, 1, 4960).judge(true));
-  // Of a few steps nearly all.
+  // A few steps diverge if nearly all are skipped.
   EXPECT_TRUE(skipped(4, 1, 1).judge(false));
   EXPECT_FALSE(skipped(4, 2, 1).judge(false));
 }
