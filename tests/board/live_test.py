@@ -149,8 +149,12 @@ class Live(PageTest):
             self.browser.wait_for("document.querySelector('.problems')?.textContent.includes('does not answer')")
             for step in range(21, 31):
                 self.append(run, metric_line(step, values(step)))
-        with Board(run, options=options):
+        # It has another run now, which comes first, and the page still shows its own.
+        other = write_run(self.folder("before"), steps=3, total=100, values=lambda step: {LOSS: 1.0})
+        with Board(other, run, options=options):
             back = time.monotonic()
+            self.wait_for_loss(30)
+            self.browser.wait_for("document.querySelectorAll('#toolbar select[title=run] option').length === 2")
             self.wait_for_loss(30)
             print(f"shown again {time.monotonic() - back:.2f} s after the server came back")
             self.browser.wait_for("!document.querySelector('.problems')?.textContent.includes('does not answer')")

@@ -20,7 +20,7 @@ import {makeHardwarePanel, makeLedgerPanel, makeMemoryPanel} from './resources.j
 import {refreshSeries, restartSeries} from './series.js';
 import {drawRange, drawToolbar, listenToKeys, restoreTheme} from './toolbar.js';
 import {drawTop} from './top.js';
-import {changeView, listenToFragment, onView, readFragment, unknownRuns, view} from './view.js';
+import {changeView, fragmentOf, listenToFragment, onView, readFragment, unknownRuns, view} from './view.js';
 import {makeWaterfallPanel} from './waterfall.js';
 
 const slow_ms = 5000;  // between refreshes of what is not a curve
@@ -315,6 +315,20 @@ function refreshPage() {
   if (view().page === 'runs') refreshList(allRuns().map(({id}) => id)).catch(showFailure);
 }
 
+// A server that was started again may number its runs otherwise; the address names them by keys.
+async function showAfterRestart() {
+  const before = allRuns().map(({key}) => key);
+  if (before.length === 0) return;  // the first run is shown when the stream names it
+  const fragment = fragmentOf(view());
+  await loadRuns();
+  if (before.some((key, id) => allRuns()[id]?.key !== key)) {
+    window.history.replaceState(null, '', fragment);
+    window.location.reload();
+    return;
+  }
+  refreshPage();
+}
+
 function refreshAges() {
   if (view().page !== 'runs' || document.hidden) return;
   addAges();
@@ -344,7 +358,7 @@ async function start() {
     connection = is_connected ? '' : 'The server does not answer; what is shown is the last state it sent.';
     if (view().page === 'run') drawTop(document.getElementById('top'), connection);
     else if (view().page === 'runs') showFailure(connection ? new Error(connection) : null);
-    if (is_connected) refreshPage();
+    if (is_connected) showAfterRestart().catch(showFailure);
   });
   document.addEventListener('visibilitychange', () => {
     if (!document.hidden) refreshPage();
