@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """No page shows a measured value with more than six significant digits, outside of tooltips and raw tables."""
-import subprocess
-
 import board_rig
 from board_rig import Board, PageTest
 from page_scripts import LONG_NUMBERS, NOTE_CANVAS_TEXTS
@@ -63,14 +61,6 @@ class Numbers(PageTest):
                 self.expect_short(150)
             browser.wait_for("document.querySelectorAll('#learning .legend .item').length === 4")
             self.expect_quiet(board.origin)
-
-    def test_a_report(self):
-        path = self.folder("report.html")
-        run = write_rich_run(self.folder("run"))
-        subprocess.run([board_rig.PROGRAM, "report", run, "--out", path], check=True, capture_output=True)
-        self.browser.open_page(f"file://{path}")
-        self.fill()
-        self.expect_short(150)
 
 
 if __name__ == "__main__":

@@ -93,7 +93,8 @@ class Pages(PageTest):
     def test_every_panel_is_shown_without_errors_and_without_requests_elsewhere(self):
         browser = self.browser
         browser.reset(height=6000)
-        with Board(write_rich_run(self.folder("rich"))) as board:
+        run = write_rich_run(self.folder("rich"), steps=160)
+        with Board(run) as board:
             browser.open_page(board.url)
             browser.wait_for("document.querySelectorAll('#ranks canvas').length > 0 && "
                              "document.querySelector('#checkpoints .body').childNodes.length > 0 && "
@@ -104,6 +105,41 @@ class Pages(PageTest):
             self.assertEqual(browser.js("return document.cookie"), "", "the token's cookie is readable by scripts")
             self.assertNotIn("token", browser.js("return location.href"))
             self.assertEqual(browser.js("return [...document.querySelectorAll('.panel')].filter((one) => one.hidden && one.dataset.empty).length"), 0)
+            self.expect_rich_content(run)
+
+    def expect_rich_content(self, run):
+        """Phases, data sets and experts are those of the files."""
+        browser = self.browser
+        with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as file:
+            written = {line["step"]: line for line in map(json.loads, file) if line["kind"] == "train"}
+        browser.wait_for("document.querySelectorAll('#experts dd').length === 4")
+        marks = "return import('/app/phases.js').then((phases) => phases.phaseMarks().map((mark) => [mark.label, mark.x]))"
+        self.assertEqual(browser.js(marks), [["long texts", 81], ["phase 3", 151]])
+        legend = "[...document.querySelectorAll('#learning .legend .name')].map((one) => one.textContent)"
+        self.assertEqual(browser.js(f"return {legend}"), ["training", "validation", "web", "books"])
+        last = browser.js("return [...document.querySelectorAll('#experts dl div')].map((one) => Number(one.title))")
+        names = ["expert_max_over_mean", "idle_experts", "dropped", "entropy"]
+        self.assertEqual(last, [written[160][f"experts/{name}"] for name in names])
+        browser.js("document.querySelector('#experts button[title*=table]').click()")
+        table = "[...document.querySelectorAll('#experts tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))"
+        rows = browser.wait_for(f"{table}.length === 4 * 160 && {table}")
+        for block, step, value in rows:
+            tag = f"experts/{block.replace(' ', '_')}/expert_max_over_mean"
+            self.assertEqual(float(value), written[int(step)][tag])
+        browser.js("""const list = document.querySelector('#experts select');
+            list.value = 'busiest';
+            list.dispatchEvent(new Event('change'));
+            document.querySelector('#experts button[title*=table]').click()""")
+        largest = max(written[step]["experts/block_2/expert_max_over_mean"] for step in written)
+        shown = browser.wait_for("""(() => {
+            const canvas = document.querySelector('#experts canvas');
+            const box = canvas.getBoundingClientRect();
+            canvas.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + 50 + (box.width - 58) * 2.5 / 5,
+              clientY: box.top + 24}));
+            const {textContent} = document.querySelector('#experts .readout');
+            return textContent.includes('expert 2') && textContent;
+        })()""")
+        self.assertEqual(shown, f"block 2, expert 2: {float(f'{largest:.3g}'):g} ×")
 
     def test_panels_without_data_are_one_line_and_rows_have_no_holes(self):
         browser = self.browser
@@ -119,67 +155,6 @@ class Pages(PageTest):
                     with self.subTest(run=run, width=width):
                         browser.resize(width, 6000)
                         browser.wait_for(NO_HOLES, seconds=5)
-
-    def test_phases_data_sets_and_experts_are_those_of_the_files(self):
-        browser = self.browser
-        browser.reset(height=6000)
-        run = write_rich_run(self.folder("rich"), steps=160)
-        with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as file:
-            written = {line["step"]: line for line in map(json.loads, file) if line["kind"] == "train"}
-        with Board(run) as board:
-            browser.open_page(board.url)
-            browser.wait_for("document.querySelectorAll('#experts dd').length === 4")
-            marks = "return import('/app/phases.js').then((phases) => phases.phaseMarks().map((mark) => [mark.label, mark.x]))"
-            self.assertEqual(browser.js(marks), [["long texts", 81], ["phase 3", 151]])
-            legend = "[...document.querySelectorAll('#learning .legend .name')].map((one) => one.textContent)"
-            self.assertEqual(browser.js(f"return {legend}"), ["training", "validation", "web", "books"])
-            last = browser.js("return [...document.querySelectorAll('#experts dl div')].map((one) => Number(one.title))")
-            names = ["expert_max_over_mean", "idle_experts", "dropped", "entropy"]
-            self.assertEqual(last, [written[160][f"experts/{name}"] for name in names])
-            browser.js("document.querySelector('#experts button[title*=table]').click()")
-            table = "[...document.querySelectorAll('#experts tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))"
-            rows = browser.wait_for(f"{table}.length === 4 * 160 && {table}")
-            for block, step, value in rows:
-                tag = f"experts/{block.replace(' ', '_')}/expert_max_over_mean"
-                self.assertEqual(float(value), written[int(step)][tag])
-            browser.js("""const list = document.querySelector('#experts select');
-                list.value = 'busiest';
-                list.dispatchEvent(new Event('change'));
-                document.querySelector('#experts button[title*=table]').click()""")
-            largest = max(written[step]["experts/block_2/expert_max_over_mean"] for step in written)
-            shown = browser.wait_for("""(() => {
-                const canvas = document.querySelector('#experts canvas');
-                const box = canvas.getBoundingClientRect();
-                canvas.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + 50 + (box.width - 58) * 2.5 / 5,
-                  clientY: box.top + 24}));
-                const {textContent} = document.querySelector('#experts .readout');
-                return textContent.includes('expert 2') && textContent;
-            })()""")
-            self.assertEqual(shown, f"block 2, expert 2: {float(f'{largest:.3g}'):g} ×")
-
-    def test_labels_of_maps_and_spans_of_panels(self):
-        with Board(self.make_run()) as board:
-            self.browser.open_page(board.url)
-            wrong = self.browser.js("""
-                return Promise.all([import('/app/heat.js'), import('/app/grid.js')]).then(([heat, grid]) => {
-                  const wrong = [];
-                  for (let cols = 1; cols < 200; ++cols) {
-                    const steps = Array.from({length: cols}, (_, i) => [20 * i + 1, 20 * i + 20]);
-                    const labels = heat.stepLabels(steps, 6).map((one) => one.label);
-                    if (labels.length < Math.min(cols, 3) || labels.length > 6 || new Set(labels).size !== labels.length) wrong.push(cols);
-                  }
-                  for (let columns = 1; columns < 7; ++columns) {
-                    for (let code = 0; code < 243; ++code) {
-                      const wishes = [0, 1, 2, 3, 4].map((i) => [1, 2, Infinity][Math.floor(code / 3 ** i) % 3]);
-                      const spans = grid.spansOf(wishes, columns);
-                      let row = 0;
-                      for (const span of spans) row = row + span > columns ? NaN : (row + span) % columns;
-                      if (row !== 0 || spans.length !== 5) wrong.push([wishes, columns, spans]);
-                    }
-                  }
-                  return wrong;
-                })""")
-            self.assertEqual(wrong, [])
 
     def test_layout_contrast_and_keyboard_at_every_width(self):
         browser = self.browser
@@ -224,7 +199,7 @@ class Pages(PageTest):
             browser.press("\ue014")
             moved = browser.js("return location.hash")
             browser.press("?")
-            browser.wait_for("document.querySelector('dialog[open]')")
+            self.assertIn(self.documented_letters(), browser.wait_for("document.querySelector('dialog[open]')?.textContent"))
             browser.press("\ue00c")
             shown = browser.js("return document.getElementById('range').textContent")
             browser.open_page(board.origin + "/" + moved)
@@ -262,7 +237,8 @@ class Pages(PageTest):
             browser.wait_for("document.querySelectorAll('#ranks .columns div').length === 3")
             self.expect_quiet(board.origin)
 
-    def test_help_and_documentation_list_the_letters_of_all_events(self):
+    def documented_letters(self):
+        """The letters of events as the documentation lists them, which are all of them."""
         root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
         with open(os.path.join(root, "docs", "observability.md"), encoding="utf-8") as file:
             line = next(line for line in file if line.startswith("- Letters over vertical lines are events: "))
@@ -270,15 +246,32 @@ class Pages(PageTest):
         with open(os.path.join(root, "src", "board", "assets", "runinfo.js"), encoding="utf-8") as file:
             letters = re.findall(r"\w+: '(.)'", re.search(r"const marked = \{(.*?)\};", file.read(), re.DOTALL)[1])
         self.assertEqual(sorted(part.split()[0] for part in documented.split(", ")), sorted(letters))
-        with Board(self.make_run()) as board:
-            self.browser.open_page(board.url)
-            self.browser.press("?")
-            self.assertIn(documented, self.browser.wait_for("document.querySelector('dialog[open]')?.textContent"))
+        return documented
 
-    def test_buckets_of_reports_hold_every_point_once(self):
+    def test_buckets_hold_every_point_once_and_labels_and_spans_fit(self):
         with Board(self.make_run()) as board:
             self.browser.open_page(board.url)
             self.assertEqual(self.browser.js(CHECK_BUCKETS), [])
+            wrong = self.browser.js("""
+                return Promise.all([import('/app/heat.js'), import('/app/grid.js')]).then(([heat, grid]) => {
+                  const wrong = [];
+                  for (let cols = 1; cols < 200; ++cols) {
+                    const steps = Array.from({length: cols}, (_, i) => [20 * i + 1, 20 * i + 20]);
+                    const labels = heat.stepLabels(steps, 6).map((one) => one.label);
+                    if (labels.length < Math.min(cols, 3) || labels.length > 6 || new Set(labels).size !== labels.length) wrong.push(cols);
+                  }
+                  for (let columns = 1; columns < 7; ++columns) {
+                    for (let code = 0; code < 243; ++code) {
+                      const wishes = [0, 1, 2, 3, 4].map((i) => [1, 2, Infinity][Math.floor(code / 3 ** i) % 3]);
+                      const spans = grid.spansOf(wishes, columns);
+                      let row = 0;
+                      for (const span of spans) row = row + span > columns ? NaN : (row + span) % columns;
+                      if (row !== 0 || spans.length !== 5) wrong.push([wishes, columns, spans]);
+                    }
+                  }
+                  return wrong;
+                })""")
+            self.assertEqual(wrong, [])
 
     def test_hostile_names_are_shown_as_text(self):
         long = MARKUP + "x" * 10000

@@ -7,13 +7,14 @@ from decimal import Decimal
 
 import board_rig
 from board_rig import PageTest
-from page_test import EVENTS, LOSS, MARKUP, PREDICTION, noisy
-from run_folder import write_run
+from page_scripts import LONG_NUMBERS
+from page_test import LOSS, MARKUP
+from rich_run import write_rich_run
 
 
 class Reports(PageTest):
     def test_the_report_of_a_run_opens_from_a_file_with_the_digits_of_the_run(self):
-        run = write_run(self.folder("run"), name=MARKUP, values=noisy(3), events=EVENTS, ranks=16, prediction=PREDICTION)
+        run = write_rich_run(self.folder("run"), name=MARKUP, seed=3)
         path = self.folder("report.html")
         subprocess.run([board_rig.PROGRAM, "report", run, "--out", path], check=True, capture_output=True)
         with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as file:
@@ -37,6 +38,9 @@ class Reports(PageTest):
                              "tokens" if kind == "tokens" else "UTC")
         browser.wait_for("document.querySelector('#ranks canvas')?.width > 0")
         self.assertEqual(browser.js("return document.querySelectorAll('h1').length"), 1)
+        count, found = browser.js(LONG_NUMBERS)
+        self.assertEqual(found, [])
+        self.assertGreater(count, 100)
         self.assertIsNone(browser.js("return window.hacked ?? null"))
         self.assertEqual(browser.js("return [...document.querySelectorAll('.failed')].map((one) => one.textContent)"), [])
         self.expect_quiet("file://")
