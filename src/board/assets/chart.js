@@ -217,8 +217,9 @@ class LineChart {
       const first = seriesOf(run, low), second = seriesOf(run, high);
       if (first && second) paintBetween(context, scale, first, second, seriesColor(color));
     }
-    for (let i = this.lines.length - 1; i >= 0; --i) {  // the first line is on top
-      const {buckets, style} = this.lines[i];
+    // The first line is on top, and those with markers are over it.
+    const ordered = [...this.lines].reverse().sort((a, b) => Number(a.style.dots ?? false) - Number(b.style.dots ?? false));
+    for (const {buckets, style} of ordered) {
       if (!buckets) continue;
       paintSeries(context, scale, buckets, {...style, color: seriesColor(style.color),
         dash: seriesDash(style.dash ?? style.color), smooth: style.is_line_only ? 0 : view().smooth});
