@@ -15,7 +15,7 @@ UNITS = {
 }
 # Rounding that is always allowed; otherwise a number has at least three digits.
 ALLOWED = {"bytes": 0.5, "seconds": 0, "days": 0, "share": 0.0005, "dollars": 0.5, "amount": 0.5, "rate": 0.5, "count": 0}
-BY_NAME = {"mfu": "share", "hfu": "share", "time_change": "share", "throughput_share": "share", "tolerance": "share", "time": "share",
+BY_NAME = {"mfu": "share", "hfu": "share", "time_change": "share", "throughput_share": "share", "tolerance": "share", "time": "share", "batch_efficiency": "share",
            "seconds": "seconds", "days": "days", "deadline_days": "days", "dollars": "dollars", "budget": "dollars",
            "dollars_per_gpu_hour": "dollars", "parameters": "amount", "tokens": "amount", "tokens_per_second": "rate"}
 # Counts that are rounded.

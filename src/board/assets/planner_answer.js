@@ -67,6 +67,8 @@ export function modelCards(answer, tools, apply) {
         verdictLine(shown.fits && at === 'best', at === 'best' ? 'fits' : 'does not fit', `${answer.model} on ${gpuCount(answer.gpus)}, ${answer.machine}`),
         el('p', {class: 'plan-layout'}, at === 'best' ? '' : 'needs the least memory: ', shown.name), el('p', {class: 'muted'}, questionText(answer)),
         bigFigures([...stepRows(at, shown, figures), memory, ...runRows(run, `${at}.run`, `${at}.band.time`, figures)]),
+        answer.batch_efficiency < 1 ? el('p', {class: 'note'}, 'With this batch a token brings ', figure('batch_efficiency', 'percent'),
+            ' of the progress of a small batch.') : null,
         run ? null : note('Give the tokens of the run to see its days and its cost.'),
         tools, textList('Warnings', shown.band?.warnings), textList('Assumed', answer.assumed), textList('Ignored', answer.ignored),
         shown.confirmed?.problem ? note(`The engine cannot run it: ${shown.confirmed.problem}`) : null),

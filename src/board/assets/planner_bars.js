@@ -31,6 +31,8 @@ export function memoryCard(answer, at, shown, {figure, share}) {
     color: 'var(--on-part)'}, title: name}, el('span', {class: 'segment-name'}, name));
   const whole = shown.bytes + Math.max(0, free);
   const over = free < 0 ? el('p', {class: 'problems'}, 'The layout needs ', figure(`${at}.bytes`, 'bytes'), ' of ', figure('memory_bytes', 'bytes'), '.') : null;
+  const saved = shown.phases?.save_host_bytes > 0 ? el('p', {class: 'note'}, 'A checkpoint takes ', figure(`${at}.phases.save_host_bytes`, 'bytes'),
+      ' of host memory for each GPU while it is saved.') : null;
   return planCard('What fills the memory of a GPU?', 'the rank with the highest total',
       el('div', {class: 'segments', role: 'img', 'aria-label': 'shares of the memory; the numbers follow'}, items.map(segment),
           free > 0 ? el('span', {class: 'segment free', style: {'flex-grow': free}, title: 'free'}, el('span', {class: 'segment-name'}, 'free')) : null),
@@ -38,5 +40,5 @@ export function memoryCard(answer, at, shown, {figure, share}) {
       el('div', {class: 'part-rows'}, items.map(([name, value], i) => partRow(partColor(i), name, answer.meanings.items[name],
           value / whole, figure(`${at}.items.${name}`, 'bytes'), share(`${at}.items.${name}`, 'memory_bytes'))),
       free > 0 ? partRow(null, 'free', '', free / whole, figure(`${at}.headroom_bytes`, 'bytes'), share(`${at}.headroom_bytes`, 'memory_bytes')) : null,
-      partRow(null, 'needed', 'all items together', shown.bytes / whole, figure(`${at}.bytes`, 'bytes'), share(`${at}.bytes`, 'memory_bytes'))));
+      partRow(null, 'needed', 'all items together', shown.bytes / whole, figure(`${at}.bytes`, 'bytes'), share(`${at}.bytes`, 'memory_bytes'))), saved);
 }
