@@ -75,7 +75,7 @@ function cardsOf(answer, question) {
   const of_gpus = (gpus) => with_changes({gpus}, ['deadline']);
   if (answer.question === 'sizes') {
     return sizeCards(answer, planTools(question, null), (row) => ask(with_changes({model: row.model, seq_len: row.seq_len,
-      batch: row.global_batch, tokens: Number(row.tokens.toPrecision(4))}, ['days', 'budget', 'batch_tokens'])));
+      batch: row.global_batch, tokens: `${Number((row.tokens / 1e9).toPrecision(4))}B`}, ['days', 'budget', 'batch_tokens'])));
   }
   if (answer.question === 'deadline') {
     return deadlineCards(answer, planTools(question, answer.best ? of_gpus(answer.gpus) : null), (gpus) => ask(of_gpus(gpus)));
@@ -102,13 +102,14 @@ export function planCommand(question) {
   })].join(' ');
 }
 
-// A browser gives the clipboard only to pages of this machine or over TLS.
-async function copyText(text, field) {
-  if (window.navigator.clipboard) return window.navigator.clipboard.writeText(text);
+// A browser gives its clipboard to pages of this machine or over TLS, and if the reader allows it; otherwise
+// the selected line is copied as with the keyboard.
+async function copyLine(field) {
+  const is_copied = await window.navigator.clipboard?.writeText(field.value).then(() => true, () => false);
+  if (is_copied) return;
   field.focus();
   field.select();
-  if (!document.execCommand('copy')) throw new Error('The browser gives no clipboard: copy the line yourself.');
-  return undefined;
+  if (!document.execCommand('copy')) throw new Error('The browser gives no clipboard; the line is selected, so press Ctrl-C.');
 }
 
 // `runnable` is the question whose answer `trireme train` can run, or null.
@@ -130,7 +131,7 @@ function planTools(question, runnable) {
     saveText('plan.toml', toml, 'application/toml');
   };
   return el('div', {class: 'plan-tools'}, field,
-      buttonElement('copy as command', 'copy the line that gives this answer in a terminal', tried(() => copyText(command, field), 'copied')),
+      buttonElement('copy as command', 'copy the line that gives this answer in a terminal', tried(() => copyLine(field), 'copied')),
       runnable ? buttonElement('download the TOML', 'the configuration for trireme train that runs this layout', tried(saveToml, 'saved as plan.toml')) : null,
       state);
 }

@@ -19,7 +19,7 @@ export function layoutRows(layout, at, {figure}) {
     layout.pp > 1 && layout.chunks > 1 ? ['chunks of a rank', of('chunks'), ''] : null,
     ['data parallel', of('dp'), 'copies or shards'],
     ['ZeRO stage', of('zero'), ['nothing is sharded', 'optimizer sharded', 'optimizer and gradients sharded', 'all state sharded (FSDP)'][layout.zero]],
-    is_experts ? ['expert parallel', of('ep'), `ranks; ${layout.etp} share an expert`] : null,
+    is_experts ? ['expert parallel', of('ep'), layout.etp > 1 ? `ranks; ${layout.etp} share each expert` : 'ranks share the experts'] : null,
     ['micro-batch', of('micro_batch'), layout.micro_batch === 1 ? 'sequence' : 'sequences'],
     ['recompute', layout.recompute], ['number format', layout.precision]];
 }

@@ -82,6 +82,7 @@ export function deadlineCards(answer, tools, planGpus) {
             () => planGpus(answer.gpus))) : null, tools,
         textList('Warnings', best?.band?.warnings), textList('Assumed', answer.assumed)),
     planCard('Which numbers were tried?', answer.ruled_out ? `fewer than ${gpuCount(answer.first_gpus)} ${answer.ruled_out}` : 'whole domains of GPUs',
-        cardTable('trials', [count('GPUs'), count('time'), {name: 'verdict', is_number: false}], trials)),
+        trials.length > 0 ? cardTable('trials', [count('GPUs'), count('time'), {name: 'verdict', is_number: false}], trials) :
+          note('No number up to the most that are allowed can be enough.')),
     best ? planCard('Which layout is it?', best.layout.text, pairList(layoutRows(best.layout, 'best', figures))) : null];
 }

@@ -55,7 +55,7 @@ export function recipeCard(answer, figures) {
   if (list.length === 0) return null;
   const rows = list.map((one, i) => (one.best ? [one.precision, figures.figure(`precisions.${i}.time_change`, 'change'),
     figures.figure(`precisions.${i}.best.seconds`, 'step'), one.best.name] : [one.precision, '–', '–', `no layout: ${one.reason}`]));
-  return planCard('Which number format?', 'the best layout with each recipe',
+  return el('section', {class: 'panel wide'}, el('h2', {}, 'Which number format?'), el('p', {class: 'about'}, 'the best layout with each recipe'),
       cardTable('recipes', [words('recipe'), numeric('change'), numeric('a step'), words('layout')], rows));
 }
 
