@@ -12,6 +12,7 @@ namespace trireme::cli {
 Verb train_verb();
 Verb launch_verb();
 Verb convert_config_verb();
+Verb init_verb();
 Verb verify_verb();
 Verb eval_verb();
 Verb generate_verb();
