@@ -142,6 +142,13 @@ void convert_router(MegatronFlags& flags, Conversion& conversion) {
   }
 }
 
+// Refuses parts of models that Trireme does not have.
+void reject_model(MegatronFlags& flags) {
+  if (flags.number("--rotary-percent").value_or(1) != 1) {
+    flags.problem("--rotary-percent", "found a part; Trireme rotates whole heads");
+  }
+}
+
 void reject_weights(MegatronFlags& flags) {
   const std::string from = flags.text("--load"), to = flags.text("--save");
   constexpr const char* remedy =
@@ -170,6 +177,7 @@ Conversion convert_megatron(std::string_view text, const std::string& source,
   take_job(described, described.gpus == 0, conversion);
   reject_typos(described, flags);
   reject_weights(flags);
+  reject_model(flags);
   config::Config& c = conversion.config;
   const int64_t batch = described.job.global_batch;
   const auto steps = steps_of(flags, "--train-iters", "--train-samples", batch, 1);

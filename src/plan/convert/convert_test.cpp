@@ -196,6 +196,7 @@ TEST(ConvertMegatron, flags_without_a_counterpart_are_refused) {
   EXPECT_TRUE(has(refused("--load elsewhere"), "a checkpoint of Megatron cannot be read"));
   EXPECT_TRUE(has(refused("--lr-decay-style inverse-square-root"), "expected one of constant"));
   EXPECT_TRUE(has(refused("--data-path $DATA"), "the shell's variables are unknown"));
+  EXPECT_TRUE(has(refused("--rotary-percent 0.5"), "rotates whole heads"));
   EXPECT_TRUE(has(refused("--micro-batch-sze 4"), "did you mean --micro-batch-size?"));
   EXPECT_TRUE(has(refused("--normalization LayerNorm"), "none of Trireme's families"));
   EXPECT_TRUE(has(refusal(megatron, replaced_text(megatron_job, "--train-iters 200", "")),

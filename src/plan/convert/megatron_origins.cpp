@@ -117,6 +117,8 @@ std::span<const DropReason> megatron_drop_reasons() {
   static constexpr auto reasons = std::to_array<DropReason>({
       {"--save", "checkpoints are in the run's folder, job.dump_folder"},
       {"--load", "--resume auto continues from the run's own checkpoints"},
+      {"--rotary-percent", "whole heads are rotated"},
+      {"--mock-data", "`trireme data synth` makes data; --data names it"},
       {"--hidden-dropout", "Trireme trains without dropout"},
       {"--attention-dropout", "Trireme trains without dropout"},
       {"--main-grads-dtype", "training.grad_dtype sets the format of gradients"},
