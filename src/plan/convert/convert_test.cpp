@@ -143,7 +143,7 @@ TEST(ConvertTorchTitan, a_number_of_gpus_closes_the_degrees) {
 
 TEST(ConvertTorchTitan, settings_without_a_counterpart_are_refused_or_named) {
   EXPECT_TRUE(has(refusal(titan, replaced_text(titan_job, "\"AdamW\"", "\"Shampoo\"")),
-                  "job.toml:11: optimizer.name: found \"Shampoo\""));
+                  "job.toml:10: optimizer.name: found \"Shampoo\""));
   EXPECT_TRUE(
       has(refusal(titan, replaced_text(titan_job, "enable = true", "initial_load_path = \"dcp\"")),
           "a checkpoint of PyTorch cannot be read"));

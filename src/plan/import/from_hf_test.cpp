@@ -144,8 +144,8 @@ TEST(FromHf, a_folder_gives_the_name) {
   std::ofstream(folder / "other.json") << R"({"model_type":"bert"})";
   EXPECT_EQ(from_hf_file(model.string(), 0).job.model.name, "Llama-70B");
   EXPECT_EQ(from_hf_file((model / "config.json").string(), 0).job.model.name, "Llama-70B");
-  EXPECT_THROW((void)from_hf_file((folder / "none.json").string(), 0), base::IoError);
-  EXPECT_THROW((void)from_hf_file(folder.string(), 0), base::IoError);
+  EXPECT_THROW((void)from_hf_file((folder / "none.json").string(), 0), base::ConfigError);
+  EXPECT_THROW((void)from_hf_file(folder.string(), 0), base::ConfigError);
   EXPECT_THROW((void)from_hf_file((folder / "other.json").string(), 0), base::ConfigError);
   fs::remove_all(folder);
 }
