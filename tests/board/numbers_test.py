@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """No page shows a measured value with more than six significant digits, outside of tooltips and raw tables."""
+from urllib.parse import quote
+
 import board_rig
 from board_rig import Board, PageTest
 from page_scripts import LONG_NUMBERS, NOTE_CANVAS_TEXTS
@@ -61,6 +63,13 @@ class Numbers(PageTest):
                 self.expect_short(150)
             browser.wait_for("document.querySelectorAll('#learning .legend .item').length === 4")
             self.expect_quiet(board.origin)
+
+    def test_the_planner(self):
+        question = "model=llama3.1-8b&machine=h100&gpus=16&batch_tokens=1e6&seq_len=4096&tokens=1e12"
+        with Board(options=("--plan",)) as board:
+            self.browser.open_page(f"{board.url}#page=plan&plan=" + quote(question))
+            self.browser.wait_for("document.querySelectorAll('#plan-answer .panel').length > 2", seconds=60)
+            self.expect_short(50)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ function dollarsText(dollars) {
   return `$${fixed(dollars, dollars < 100 ? 2 : 0)}`;
 }
 
-const texts = {
+const textOf = {
   bytes: memoryText, step: stepText, amount: amountText, days: daysText, dollars: dollarsText,
   count: (value) => fixed(value, 0),
   price: (value) => `$${fixed(value, 2)}`,
@@ -64,7 +64,7 @@ const texts = {
 };
 
 export function planText(kind, value) {
-  return typeof value === 'number' && Number.isFinite(value) ? texts[kind](value) : '–';
+  return typeof value === 'number' && Number.isFinite(value) ? textOf[kind](value) : '–';
 }
 
 // Returns the value at "best.items.weights" of an answer; undefined if there is none.
