@@ -162,6 +162,10 @@ std::vector<std::string> survived_failures(const RunRecord& run) {
     end.text.clear();
     verdict.clear();
   }
+  for (const PhaseSpan& span : run.phases) {  // a killed attempt has no event of its last step
+    const auto end = ends.find(span.attempt);
+    if (end != ends.end()) end->second.step = std::max(end->second.step, span.last_step);
+  }
   if (ends.empty()) return texts;
   std::vector<std::string> all;
   for (auto end = ends.begin(); end != std::prev(ends.end()); ++end) {

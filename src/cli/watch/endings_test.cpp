@@ -139,6 +139,12 @@ TEST(EndingsTest, sentences_and_advice_name_steps) {
       << diverged_run.advice;
   EXPECT_EQ(outcome_of("killed_and_continued").headline,
             "done, step 40 of 40, after 1 failure; too short to judge its speed (needs 40 steps)");
+  const RunSummary continued =
+      read_summary(scratch.path() / "killed_and_continued", obs::wall_seconds());
+  ASSERT_EQ(continued.diagnosis.findings.size(), 1U);
+  EXPECT_EQ(
+      continued.diagnosis.findings[0].evidence,
+      (std::vector<std::string>{"attempt 1 ended at step 25: its process ended without a record"}));
 }
 
 TEST(EndingsTest, divergence_is_an_alert_and_does_not_end_the_run) {
