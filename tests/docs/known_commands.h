@@ -367,6 +367,7 @@ inline const std::vector<Known> known_commands = {
     {"trireme schedule capped --stages 4 --microbatches 8 --mem 3", How::here},
     {"trireme schedule --check mine.txt", How::here},
     {"trireme sim configs/gpt2-124m.toml --tflops 100 --stages 4 --microbatches 16", How::here},
+    {"trireme sim configs/gpt2-124m.toml --machine h100 --stages 4 --microbatches 16", How::here},
     {"trireme sim configs/gpt2-124m.toml --tflops 100 --schedule zb-h1 --stages 4 --link 25 "
      "--straggler 2:1.2 --json",
      How::here},
