@@ -12,6 +12,7 @@
 #include "cli/plan/sizes/plan_sizes.h"
 #include "cli/shell/new_file.h"
 #include "cli/verbs.h"
+#include "obs/run_dir.h"
 #include "spec/layout/layout_text.h"
 
 namespace trireme::cli {
@@ -41,7 +42,8 @@ class SlowNotice {
 void write_config(const std::filesystem::path& file, const PlanQuestion& q, const Proposal& best,
                   bool may_replace) {
   const std::string text = plan_config(q, best);
-  write_new_file({.path = file, .may_replace = may_replace, .option = "--out"}, text);
+  check_new_file({.path = file, .may_replace = may_replace, .option = "--out"});
+  obs::write_file(file, text);
 }
 
 int explain(const Args& args) {

@@ -261,7 +261,7 @@ std::vector<BadCase> planning_cases() {
        "plan --machine h100 --gpus 8 --batch 8 --from-hf gone",
        wrong_call,
        {"gone: no such file"}},
-      {"validate_missing", "plan --validate gone.jsonl", failed, {"gone.jsonl: no such file"}},
+      {"validate_missing", "plan --validate gone.jsonl", wrong_call, {"gone.jsonl: no such file"}},
       {"validate_broken_line",
        "plan --validate a.jsonl",
        wrong_call,
