@@ -79,7 +79,9 @@ std::vector<std::string> commands_of_quickstart() {
 std::vector<std::string> commands_of_help() {
   const Scratch s;
   std::vector<std::string> commands;
-  for (const char* verb : {"train",
+  for (const char* verb : {"init",
+                           "convert-config",
+                           "train",
                            "launch",
                            "verify",
                            "eval",
@@ -183,6 +185,16 @@ void make_newcomers_folder(const Scratch& s) {
   write_tiny(s);
   fs::copy_file(source() / "tests" / "planner" / "runs.jsonl", s.at("runs.jsonl"));
   s.write("book.txt", tiny_text(1000));
+  s.write("titan.toml",
+          "[model]\nflavor = \"debugmodel\"\n"
+          "[training]\nlocal_batch_size = 1\nseq_len = 16\nsteps = 1000\n");
+  s.write(
+      "pretrain.sh",
+      "python pretrain_gpt.py --num-layers 2 --hidden-size 16 --ffn-hidden-size 32 --swiglu \\\n"
+      "  --normalization RMSNorm --disable-bias-linear --position-embedding-type rope "
+      "--num-attention-heads 2 \\\n"
+      "  --seq-length 16 --max-position-embeddings 16 --vocab-size 256 --lr 1e-3 \\\n"
+      "  --micro-batch-size 1 --global-batch-size 2 --train-iters 1000 --data-path book.txt\n");
   s.write("prompts.txt", "In the beginning\nAnd he\n");
   s.write("tasks.jsonl", "{\"ctx\": \"a\", \"endings\": [\"b\", \"cd\"], \"label\": 1}\n");
   s.write("my-moe.toml", std::string(tiny_model) +

@@ -113,7 +113,7 @@ std::vector<BadCase> data_cases() {
        with_file("latin.txt", "caf\xe9 au lait")},
       {"is_a_folder",
        "data inspect folder",
-       failed,
+       wrong_call,
        {"folder", "not a data set"},
        with_file("folder/file", "")},
       {"ngram_of_large_ids",
