@@ -27,6 +27,13 @@ const std::vector<VerbCalls>& all_calls() {
       {"train", "tiny_run.toml --checkpoint.interval=2 --checkpoint.keep_latest_k=0", "gone.toml"},
       {"launch", "-n 2 tiny_run.toml --job.dump_folder=two --training.global_batch_size=4",
        "-n 0 tiny_run.toml"},
+      {"init", "--data text.txt --gpus 0", "--data text.txt --gpus 0"},
+      {"convert-config",
+       "--from-megatron '--num-layers 2 --hidden-size 16 --ffn-hidden-size 32 --swiglu "
+       "--num-attention-heads 2 --normalization RMSNorm --disable-bias-linear "
+       "--position-embedding-type rope --seq-length 16 --vocab-size 256 --micro-batch-size 1 "
+       "--global-batch-size 2 --lr 1e-3 --train-iters 4'",
+       "--from-torchtitan gone.toml"},
       {"verify", "tiny_run.toml", "tiny_run.toml --deadline abc"},
       {"eval", "--weights run/weights/final --data text.txt", "--weights gone --data text.txt"},
       {"generate", "run/weights/final --tokens 3", "gone"},

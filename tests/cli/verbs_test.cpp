@@ -25,7 +25,9 @@ TEST(VerbsTest, every_verb_has_help_with_examples) {
   const Scratch s;
   const Outcome all = trireme(s, {"--help"});
   EXPECT_EQ(all.exit_code, 0);
-  for (const char* verb : {"train",
+  for (const char* verb : {"init",
+                           "convert-config",
+                           "train",
                            "eval",
                            "generate",
                            "data build",
