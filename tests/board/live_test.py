@@ -124,7 +124,7 @@ class Live(PageTest):
             self.wait_for_loss(51)
             repeated = {**values(51), LOSS: 1999.5}  # a resumed run repeats a step: the last attempt counts
             self.append(run, metric_line(51, repeated, attempt=2))
-            self.browser.wait_for("document.querySelector('#learning .legend .value').textContent === '1999.5'")
+            self.browser.wait_for("document.querySelector('#learning .legend .value').textContent === '1,999.5'")
             write_run(run + "-new", steps=7, total=100, values=values)
             os.replace(run + "-new/metrics.jsonl", os.path.join(run, "metrics.jsonl"))
             self.wait_for_loss(7)

@@ -173,6 +173,7 @@ inline const std::vector<Known> known_commands = {
     {"trireme watch runs/kjv", How::here},
     {"trireme watch runs/kjv --once --columns 40", How::here},
     {"trireme watch runs/kjv --json", How::here},
+    {"trireme board runs", How::here, "trireme board runs --seconds 0.1"},
     {"trireme board runs/kjv", How::here, "trireme board runs/kjv --seconds 0.1"},
     {"trireme board runs/kjv runs/bf16 --listen 127.0.0.1:8080", How::here,
      "trireme board runs/kjv runs/bf16 --listen 127.0.0.1:0 --seconds 0.1"},

@@ -31,7 +31,7 @@ function rounded(value, figures) {
   return String(Number(value.toPrecision(figures)));
 }
 
-// 3.1752952931830625 -> "3.1753", 8039.730421978884 -> "8039.7", 1234567.8 -> "1,234,600",
+// 3.1752952931830625 -> "3.1753", 8039.730421978884 -> "8,039.7", 1234567.8 -> "1,234,600",
 // 0.000020155 -> "2.0155e−5": a measured value that has no unit, or whose unit follows.
 export function brief(value, figures = 5) {
   if (typeof value !== 'number' || !Number.isFinite(value)) return digits(value);
@@ -40,7 +40,7 @@ export function brief(value, figures = 5) {
   if (size !== 0 && (size < 1e-3 || size >= 1e12)) {
     return String(Number(short.toPrecision(figures)).toExponential()).replace('e+', 'e').replace('e-', 'e−');
   }
-  return size < 1e4 ? String(short) : grouped(short);
+  return grouped(short);
 }
 
 // The same for 32-bit floats: fewer digits if fewer give the same number.

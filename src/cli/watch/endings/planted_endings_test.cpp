@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/watch/planted_endings_test.h"
+#include "cli/watch/endings/planted_endings_test.h"
 
 #include <limits>
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "cli/watch/planted_run_test.h"
+#include "cli/watch/endings/planted_run_test.h"
 
 namespace trireme::cli {
 

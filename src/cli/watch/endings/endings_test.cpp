@@ -14,7 +14,7 @@
 #include "board/board.h"
 #include "board/metrics/exposition.h"
 #include "board/report/report.h"
-#include "cli/watch/planted_endings_test.h"
+#include "cli/watch/endings/planted_endings_test.h"
 #include "cli/watch/run_summary.h"
 #include "cli/watch/short_findings.h"
 #include "cli/watch/watch_screen.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/watch/planted_run_test.h"
+#include "cli/watch/endings/planted_run_test.h"
 
 #include <fmt/format.h>
 
