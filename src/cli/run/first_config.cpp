@@ -248,9 +248,10 @@ FirstConfig first_config(const FirstJob& job) {
   c.training.dataset_path = job.data;
   std::string stem = std::filesystem::path(job.data).filename().replace_extension().string();
   constexpr size_t max_stem = 100;
-  if (stem.empty() || stem.size() > max_stem) stem = "run";
-  c.job.name = stem;
-  c.job.dump_folder = "runs/" + stem;
+  if (stem.empty() || stem.size() > max_stem) stem = "first";
+  // Not "runs/book": that is the prefix of the data if `data build` wrote it there.
+  c.job.name = stem + "-run";
+  c.job.dump_folder = "runs/" + c.job.name;
   c.lr_scheduler.decay_type = "cosine";
   c.validation.enable = true;
   auto [model, bytes] = choose_model(job, c);

@@ -106,7 +106,7 @@ TEST(Init, its_file_trains_as_it_is) {
   const std::string text = s.read("run.toml");
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 50) << text;
   run_line(s, "train run.toml --training.steps=2 --training.seq_len=16");
-  EXPECT_TRUE(s.has("runs/book/run.json"));
+  EXPECT_TRUE(s.has("runs/book-run/run.json"));
   EXPECT_TRUE(has(run_line(s, "init --data book.txt", 1).err, "run.toml: already exists"));
   EXPECT_EQ(s.read("run.toml"), text);
 }
