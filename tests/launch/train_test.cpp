@@ -202,7 +202,7 @@ TEST_F(LaunchTrain, a_configuration_that_no_rank_can_run_starts_none) {
 TEST_F(LaunchTrain, a_reason_of_all_ranks_is_printed_once_at_the_top) {
   const Outcome outcome =
       run({"launch", "-n", "2", "tiny_run.toml", "--training.dataset_path=gone"});
-  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_TRUE(outcome.err.starts_with("error: rank ")) << outcome.err;
   EXPECT_NE(outcome.err.find("failed: gone: does not exist"), std::string::npos) << outcome.err;
 }
