@@ -47,7 +47,7 @@ class Live(PageTest):
 
     def wait_for_loss(self, step, seconds=20):
         self.browser.wait_for("document.querySelector('#learning .legend .value')?.textContent === arguments[0]",
-                              str(1000 + step), seconds=seconds)
+                              f"{1000 + step:,}", seconds=seconds)
 
     def test_steps_appear_within_a_second(self):
         run = write_run(self.folder("run"), steps=100, total=1000, values=values)
@@ -70,7 +70,7 @@ class Live(PageTest):
             self.assertTrue(self.browser.js("return document.activeElement === window.kept"), "an update took the focus away")
             seen = self.browser.js("return window.seen")
             # A step may be drawn together with later ones: it is visible when the first step that is not earlier is.
-            times = sorted((int(float(text)) - 1000, at / 1000) for text, at in seen.items() if text[0].isdigit())
+            times = sorted((int(float(text.replace(',', ''))) - 1000, at / 1000) for text, at in seen.items() if text[0].isdigit())
             delays = sorted(next(at for shown, at in times if shown >= step) - when for step, when in written.items())
             print(f"from line to pixel: median {delays[len(delays) // 2] * 1000:.0f} ms, "
                   f"largest {delays[-1] * 1000:.0f} ms over {len(delays)} steps at 50 lines/s")
