@@ -48,7 +48,7 @@ export function brief32(value) {
   return Number.isFinite(value) ? brief(Number(digits32(value))) : digits(value);
 }
 
-// 1.9e11 -> "190B": counts in headings and on axes.
+// 1.9e11 -> "190B", 2176.8 -> "2,177": counts in headings and on axes.
 export function compact(value, figures = 3) {
   if (typeof value !== 'number' || !Number.isFinite(value)) return digits(value);
   const size = Math.abs(value);
@@ -56,7 +56,7 @@ export function compact(value, figures = 3) {
     if (size >= unit * 0.99995) return rounded(value / (name === 'K' ? 1e3 : unit), figures) + name;
   }
   if (size !== 0 && size < 1e-3) return Number(value.toPrecision(figures)).toExponential().replace('e-', 'e−');
-  return rounded(value, Math.max(figures, size >= 1000 ? 4 : figures));
+  return grouped(Number(value.toPrecision(Math.max(figures, size >= 1000 ? 4 : figures))));
 }
 
 export function bytesText(value) {
