@@ -56,6 +56,10 @@ TEST(PlanSizes, the_time_gives_sizes_tokens_and_dollars) {
                            "arXiv:2203.15556", "at 2.50 $/GPU-hour", "next      trireme plan"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
+  const std::string unpriced =
+      plan_output(s, "plan --machine h100 --gpus 1 --days 2" + small_space);
+  EXPECT_EQ(text.find("--price, the dollars"), std::string::npos) << text;
+  EXPECT_NE(unpriced.find("--price, the dollars"), std::string::npos) << unpriced;
 }
 
 TEST(PlanSizes, a_budget_is_time_and_a_size_that_does_not_fit_has_the_reason) {

@@ -130,6 +130,11 @@ std::string sizes_text(const SizesReport& r) {
     layout_line(is_first ? "layouts" : "", row);
     is_first = false;
   }
+  if (!has_price) {
+    line("price", fmt::format("not known: with --price, the dollars of a GPU-hour, rows have their "
+                              "cost ({} has no price_per_hour)",
+                              q.machine.name));
+  }
   if (const SizeRow* next = next_model(r)) {
     line("next",
          fmt::format(
