@@ -6,6 +6,7 @@
 
 #include "analysis/diagnosis.h"
 #include "base/error.h"
+#include "base/text/count_text.h"
 #include "base/text/printable.h"
 #include "cli/verbs.h"
 #include "cli/watch/diagnosis_text.h"
@@ -49,8 +50,9 @@ int run_diagnose(const Args& args) {
   fmt::print("{}: {}\n", base::printable(run.name), base::printable(diagnosis.sentence));
   const analysis::Waterfall& fall = diagnosis.waterfall;
   if (fall.is_measured) {
-    fmt::print("\nwhere a step's time goes (means over {} ranks, steps {} to {}):\n{}",
-               run.ranks_shape.rows.size(), fall.first_step, fall.last_step, waterfall_text(fall));
+    fmt::print("\nwhere a step's time goes (means over {}, steps {} to {}):\n{}",
+               base::count_text(std::ssize(run.ranks_shape.rows), "rank"), fall.first_step,
+               fall.last_step, waterfall_text(fall));
     if (!fall.predicted_seconds && run.prediction.is_object() && run.prediction.contains("why") &&
         run.prediction.at("why").is_string()) {
       fmt::print("no time is predicted: {}\n",
