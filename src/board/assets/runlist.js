@@ -73,7 +73,8 @@ function isMatch(value, op, wanted) {
   const are_numbers = number !== null && isNumberText(wanted);
   const [left, right] = are_numbers ? [number, Number(wanted)] : [text, wanted.toLowerCase()];
   switch (op) {
-    case '=': return left === right;
+    case '=':
+    case '==': return left === right;
     case '!=': return left !== right;
     case '<': return left < right;
     case '<=': return left <= right;
@@ -88,7 +89,7 @@ export function searchOf(text) {
   const parts = text.match(/(?:[^\s"]|"[^"]*")+/g) || [];
   const tests = parts.map((part) => {
     const plain = part.replaceAll('"', '');
-    const found = /^([A-Za-z_][^\s=<>!~]*)(<=|>=|!=|=|<|>|~)(.*)$/.exec(plain);
+    const found = /^([A-Za-z_][^\s=<>!~]*)(<=|>=|!=|==?|<|>|~)(.*)$/.exec(plain);
     if (!found) {
       const word = plain.toLowerCase();
       return (run) => wordsOf(run).includes(word);
@@ -96,6 +97,7 @@ export function searchOf(text) {
     const [, name, op, wanted] = found;
     const {value} = listFieldOf(name);
     if (wanted === '') return () => true;  // the reader still writes
+    if (/^[=<>!~]/.test(wanted)) throw new Error(`${plain}: write one of = != < <= > >= ~ and a value, as in loss<3`);
     return (run) => isMatch(value(run), op, wanted);
   });
   return (run) => tests.every((test) => test(run));

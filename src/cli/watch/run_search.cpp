@@ -126,12 +126,12 @@ RunSearch::RunSearch(std::string_view text) {
       conditions_.push_back({.name = "", .op = "", .wanted = lower(part)});
       continue;
     }
-    const bool is_long =
-        at + 1 < part.size() && part[at + 1] == '=' && part[at] != '~' && part[at] != '=';
+    const bool is_long = at + 1 < part.size() && part[at + 1] == '=' && part[at] != '~';
     Condition one{.name = part.substr(0, at),
                   .op = part.substr(at, is_long ? 2 : 1),
                   .wanted = part.substr(at + (is_long ? 2 : 1))};
-    if (one.op == "!" || one.wanted.empty()) {
+    if (one.op == "==") one.op = "=";
+    if (one.op == "!" || one.wanted.find_first_of("=<>!~") == 0 || one.wanted.empty()) {
       throw base::ConfigError(fmt::format(
           "--filter: '{}' must be a word, or a name, one of = != < <= > >= ~ and a value, as in "
           "loss<3",

@@ -48,6 +48,7 @@ TEST(RunSearch, finds_runs_by_words_and_conditions) {
   EXPECT_EQ(found("loss!=2.5"), "ge") << "a run without a loss has another loss";
   EXPECT_EQ(found("optimizer.lr=1e-3"), "S");
   EXPECT_EQ(found("lr<0.005 state=Done"), "Se");
+  EXPECT_EQ(found("lr<0.005 state==Done"), "Se");
   EXPECT_EQ(found("name~GP"), "g");
   EXPECT_EQ(found("model.size=big"), "g");
   EXPECT_EQ(found("hunter2"), "");
@@ -55,7 +56,7 @@ TEST(RunSearch, finds_runs_by_words_and_conditions) {
 }
 
 TEST(RunSearch, refuses_what_it_does_not_understand) {
-  for (const char* text : {"loss<", "loss!3", "typo=3", "size=4"}) {
+  for (const char* text : {"loss<", "loss!3", "loss<<3", "loss=>3", "typo=3", "size=4"}) {
     EXPECT_THROW(found(text), base::ConfigError) << text;
   }
   EXPECT_TRUE(RunSearch("cost>3").names("cost"));
