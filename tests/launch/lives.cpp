@@ -31,6 +31,8 @@ namespace {
 
 constexpr int life_steps = 4;
 constexpr double life_deadline_s = 30;
+constexpr double capture_seconds = 0.05;  // about what the host needs to capture a step
+constexpr auto busy_time = std::chrono::milliseconds(2500);
 
 int64_t entries_in(const char* folder) {
   return std::distance(std::filesystem::directory_iterator(folder),
@@ -269,18 +271,31 @@ class Lives {
       group.barrier();  // all have built their engines
       {
         // Captured steps queue no ops: those are aborted after a time, as half of the others are.
+        // Half of the captured ones are aborted while, or soon after, the second step is captured.
+        // In some the other rank is busy on the host at that moment, longer than an abort may take.
         const bool is_timed = layout.capture || draw(3, 2) == 0;
+        const bool is_busy = layout.capture && draw(7, 8) == 0;
+        const bool in_capture = layout.capture && !is_busy && draw(6, 2) == 0;
         const auto abort = [&world] { world.abort("planted"); };
         std::optional<Timer> timer;
-        if (is_culprit && is_timed) {
-          timer.emplace(1e-3 * static_cast<double>(draw(4, 1000)) * quiet.seconds, abort);
-        }
+        const auto start_timer = [&](double span) {
+          if (is_culprit) timer.emplace(1e-3 * static_cast<double>(draw(4, 1000)) * span, abort);
+        };
+        if (is_timed && !in_capture && !is_busy) start_timer(quiet.seconds);
         OpTrigger trigger(1 + draw(5, quiet.ops), [&] {
           abort();
           throw std::runtime_error("planted");
         });
         if (is_culprit && !is_timed) watch_ops(rig.engine, &trigger);
-        train_until_aborted(rig, world, is_culprit);
+        train_until_aborted(rig, world, is_culprit, [&](int step) {
+          if (step == 1 && in_capture) start_timer(capture_seconds);
+          if (step < 2 || !is_busy) return;
+          if (is_culprit) {
+            abort();
+          } else {
+            std::this_thread::sleep_for(busy_time);
+          }
+        });
         watch_ops(rig.engine, nullptr);
       }
       ++aborted_;
@@ -296,17 +311,20 @@ class Lives {
     });
   }
 
-  static void train(RankRig& rig) {
+  static void train(
+      RankRig& rig, const std::function<void(int)>& before_step = [](int) {}) {
     for (int step = 0; step < life_steps; ++step) {
+      before_step(step);
       rig.engine.step(rig.source, 1e-3);
       rig.next_step();
     }
     rig.engine.compute().synchronize();
   }
 
-  static void train_until_aborted(RankRig& rig, comm::ProcessWorld& world, bool is_culprit) {
+  static void train_until_aborted(RankRig& rig, comm::ProcessWorld& world, bool is_culprit,
+                                  const std::function<void(int)>& before_step) {
     try {
-      train(rig);
+      train(rig, before_step);
       if (is_culprit) world.abort("planted");
       while (!world.is_aborted()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     } catch (const base::CommAborted&) {

@@ -180,8 +180,8 @@ std::string flight_pickle_name(int rank) { return fmt::format("_dump_{}", rank);
 
 void write_flight_record(const std::filesystem::path& folder, int rank, const Json& record) {
   try {
-    base::write_synced(folder / flight_json_name(rank), record.dump(1));
     base::write_synced(folder / flight_pickle_name(rank), base::pickle(record));
+    base::write_synced(folder / flight_json_name(rank), record.dump(1));
   } catch (const std::system_error& error) {
     throw base::IoError(fmt::format("the flight record of rank {} cannot be written to {}: {}",
                                     rank, folder.string(), error.what()));

@@ -39,7 +39,8 @@ std::string group_number(std::string_view name, const std::vector<int>& ranks);
 std::string flight_json_name(int rank);    // "rank_3.json"
 std::string flight_pickle_name(int rank);  // "_dump_3"
 
-// Writes both files of `record` into `folder`, which exists. Throws IoError.
+// Writes both files of `record` into `folder`, which exists, the JSON file last: where it is, the
+// record is complete. Throws IoError.
 void write_flight_record(const std::filesystem::path& folder, int rank, const base::Json& record);
 
 }  // namespace trireme::comm

@@ -34,7 +34,7 @@ NcclHandle::NcclHandle(ProcessWorld& world, std::string name, double deadline_s)
 NcclHandle::~NcclHandle() = default;
 
 void NcclHandle::throw_if_aborted() const {
-  if (!is_aborted_) return;
+  if (!is_ending_) return;
   world_.throw_if_aborted();
   throw base::CommAborted(fmt::format("group '{}' has ended", name_));
 }
@@ -112,7 +112,7 @@ void NcclHandle::adopt() {
 
 std::string NcclHandle::async_error() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock() || is_aborted_ || comm_ == nullptr) return {};
+  if (!lock.owns_lock() || is_ending_ || comm_ == nullptr) return {};
   ncclResult_t result = ncclSuccess;
   const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
   if (asked != ncclSuccess) result = asked;
@@ -121,19 +121,29 @@ std::string NcclHandle::async_error() {
 }
 
 void NcclHandle::abort() noexcept {
-  const std::scoped_lock lock(mutex_);
-  if (std::exchange(is_aborted_, true)) return;
+  std::unique_lock lock(mutex_);
+  if (std::exchange(is_ending_, true)) {
+    ended_.wait(lock, [this] { return has_ended_; });
+    return;
+  }
   // A split that the library has completed, but adopt() has not adopted yet, belongs to this
   // handle.
   if (comm_ == nullptr) comm_ = std::atomic_ref<ncclComm_t>(arriving_).exchange(nullptr);
-  if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
+  const ncclComm_t comm = std::exchange(comm_, nullptr);
+  // Without the lock: the library waits for graphs that hold this communicator, and a thread that
+  // is capturing one destroys it when run() throws.
+  lock.unlock();
+  if (comm != nullptr) ncclCommAbort(comm);
+  lock.lock();
+  has_ended_ = true;
+  ended_.notify_all();
 }
 
 void NcclHandle::finish() noexcept {
   const auto begin = Clock::now();
   std::unique_lock lock(mutex_);
-  if (is_aborted_ || comm_ == nullptr) return;
-  is_aborted_ = true;
+  if (is_ending_ || comm_ == nullptr) return;
+  is_ending_ = true;
   ncclResult_t result = ncclCommFinalize(comm_);
   while (result == ncclInProgress && seconds_since(begin) < finish_seconds) {
     pause(begin);
@@ -145,6 +155,8 @@ void NcclHandle::finish() noexcept {
     // Peers may have left, or never entered the calls in progress here.
     ncclCommAbort(std::exchange(comm_, nullptr));
   }
+  has_ended_ = true;
+  ended_.notify_all();
 }
 
 }  // namespace trireme::comm

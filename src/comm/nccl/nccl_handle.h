@@ -7,6 +7,7 @@
 #include <nccl.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -42,7 +43,9 @@ class NcclHandle {
   // Returns the asynchronous error of the library; empty if there is none. Does not wait.
   std::string async_error();
 
-  // Ends work in progress. Any thread; run() throws from then on.
+  // Ends work in progress. Any thread; run() throws from the beginning. Returns when the library
+  // has ended the communicator, for which it waits until all graphs are destroyed that captured
+  // calls.
   void abort() noexcept;
   // The normal end: waits a short time for work in progress, then destroys the communicator.
   void finish() noexcept;
@@ -58,7 +61,8 @@ class NcclHandle {
   ncclComm_t arriving_ = nullptr;  // written by the library while ranks are being connected
   std::mutex mutex_;               // guards what follows
   ncclComm_t comm_ = nullptr;
-  bool is_aborted_ = false;
+  bool is_ending_ = false, has_ended_ = false;
+  std::condition_variable ended_;
 };
 
 }  // namespace trireme::comm

@@ -18,42 +18,16 @@ namespace {
 
 constexpr auto busy_pause = std::chrono::milliseconds(5);
 constexpr auto idle_pause = std::chrono::milliseconds(100);
-// All groups together may take this long to abort.
+// All groups together may take this long to abort. What comes on top is the capture of a step and
+// the preparation of its graph, which cannot be interrupted, and calls that the GPU still ends one
+// after the other: a kernel waits for its peer for about 10 ms before it looks whether it is
+// aborted, longer where processes share the GPU, and hundreds of them may be queued.
 constexpr double abort_seconds = 2;
+constexpr auto abort_pause = std::chrono::milliseconds(20);
 
 // The GPU writes the number, one tick after the other.
 int64_t ticks_of(const NcclWatch::Flight& flight) {
   return *static_cast<const volatile int64_t*>(flight.ticks);
-}
-
-// Aborts all at the same time: one after the other, the first would wait for kernels that only the
-// abort of another group ends (NVIDIA/nccl issue 1013). Returns how many have not ended in time.
-size_t abort_together(const std::vector<std::shared_ptr<NcclHandle>>& handles) {
-  struct Progress {
-    std::mutex mutex;
-    std::condition_variable changed;
-    size_t left;
-  };
-  const auto progress = std::make_shared<Progress>();
-  progress->left = handles.size();
-  for (const auto& handle : handles) {
-    const auto abort = [handle, progress] {
-      handle->abort();
-      const std::scoped_lock lock(progress->mutex);
-      --progress->left;
-      progress->changed.notify_all();
-    };
-    try {
-      std::thread(abort).detach();
-    } catch (const std::system_error& error) {
-      base::log_warning("NCCL's groups are aborted one after the other: {}", error.what());
-      abort();
-    }
-  }
-  std::unique_lock lock(progress->mutex);
-  progress->changed.wait_for(lock, std::chrono::duration<double>(abort_seconds),
-                             [&] { return progress->left == 0; });
-  return progress->left;
 }
 
 }  // namespace
@@ -207,6 +181,57 @@ void NcclWatch::look_at_flights() {
   }
 }
 
+size_t NcclWatch::abort_together(const std::vector<std::shared_ptr<NcclHandle>>& handles) {
+  struct Progress {
+    std::mutex mutex;
+    std::condition_variable changed;
+    size_t left;
+  };
+  const auto progress = std::make_shared<Progress>();
+  progress->left = handles.size();
+  for (const auto& handle : handles) {
+    const auto abort = [handle, progress] {
+      handle->abort();
+      const std::scoped_lock lock(progress->mutex);
+      --progress->left;
+      progress->changed.notify_all();
+    };
+    try {
+      std::thread(abort).detach();
+    } catch (const std::system_error& error) {
+      base::log_warning("NCCL's groups are aborted one after the other: {}", error.what());
+      abort();
+    }
+  }
+  auto begin = Clock::now();
+  size_t moves = 0;
+  while (true) {
+    {
+      std::unique_lock lock(progress->mutex);
+      if (progress->changed.wait_for(lock, abort_pause, [&] { return progress->left == 0; }) ||
+          seconds_since(begin) >= abort_seconds) {
+        return progress->left;
+      }
+    }
+    device_.destroy_graphs();
+    const size_t moves_before = std::exchange(moves, count_moves());
+    if (moves != moves_before || device_.is_preparing_graph()) begin = Clock::now();
+  }
+}
+
+size_t NcclWatch::count_moves() {
+  {
+    const std::scoped_lock lock(mutex_);
+    for (Flight& flight : arriving_) watched_.push_back({std::move(flight), {}});
+    arriving_.clear();
+  }
+  size_t moves = 0;
+  for (const Watched& one : watched_) {
+    moves += (has_begun(one.flight) ? 1U : 0U) + (has_ended(one.flight) ? 1U : 0U);
+  }
+  return moves;
+}
+
 void NcclWatch::abort_all() noexcept {
   // An aborted kernel goes on to signal its peers, without data: by then no rank may be about to
   // change what it keeps.
@@ -217,12 +242,23 @@ void NcclWatch::abort_all() noexcept {
     is_aborted_ = true;
     handles = handles_;
   }
-  if (const size_t left = abort_together(handles); left > 0) {
-    base::log(
-        base::LogLevel::error,
-        fmt::format("rank {}: NCCL has not ended {} of {} groups after {} s; the process ends "
-                    "itself",
-                    world_.info().rank, left, handles.size(), abort_seconds));
+  // A thread that captures a step throws at its next call, as long as its group exists.
+  const auto begin = Clock::now();
+  while (device_.is_capturing() && seconds_since(begin) < abort_seconds) {
+    std::this_thread::sleep_for(busy_pause);
+  }
+  size_t left = handles.size();
+  try {
+    left = abort_together(handles);
+  } catch (const std::exception& error) {  // the GPU has failed: no group on it ends
+    base::log(base::LogLevel::error, error.what());
+  }
+  if (left > 0) {
+    base::log(base::LogLevel::error,
+              fmt::format(
+                  "rank {}: NCCL has not ended {} of {} groups after {} s in which nothing moved; "
+                  "the process ends itself",
+                  world_.info().rank, left, handles.size(), abort_seconds));
     world_.count_ended_by_budget();
     std::_Exit(1);
   }

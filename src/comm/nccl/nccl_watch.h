@@ -69,6 +69,12 @@ class NcclWatch {
   static bool has_begun(const Flight&);
   static bool has_ended(const Flight&);
   void abort_all() noexcept;
+  // Aborts all at the same time: one after the other, the first would wait for kernels that only
+  // the abort of another group ends (NVIDIA/nccl issue 1013). Returns how many have not ended when
+  // nothing had moved for a while.
+  size_t abort_together(const std::vector<std::shared_ptr<NcclHandle>>& handles);
+  // How many calls the GPU has started, and completed, since the abort began.
+  size_t count_moves();
 
   ProcessWorld& world_;
   device::CudaDevice& device_;

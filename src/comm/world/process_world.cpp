@@ -18,8 +18,9 @@
 namespace trireme::comm {
 namespace {
 
-// Counts the ranks that have found that the run has failed.
+// Count the ranks that have found that the run has failed: by a broken connection, by a deadline.
 const std::string judges_key = "judges";
+const std::string deadline_judges_key = "judges_by_deadline";
 // The longest that a rank waits for the verdict of other ranks.
 constexpr double max_agreement_seconds = 30;
 
@@ -316,17 +317,20 @@ Verdict ProcessWorld::agree_on_verdict(Failure failure, const std::string& detai
   publish(false);
   // One rank reads the reports of all others, the first that found the failure: if every rank did,
   // the number of reads would be the square of the number of ranks. The next takes over if it does
-  // not reach a verdict.
+  // not reach a verdict. A rank whose deadline passed closes its connections, which others may
+  // report first: they know less, so it does not wait for them.
   constexpr double judge_seconds = 5;
-  const double turn = static_cast<double>(store.add(judges_key, 1) - 1);
+  const bool is_late = failure == Failure::deadline;
+  const double turn =
+      static_cast<double>(store.add(is_late ? deadline_judges_key : judges_key, 1) - 1);
   const double wait_s = std::min(turn * judge_seconds, max_agreement_seconds);
   if (wait_s > 0 && store.wait({&verdict_key, 1}, wait_s)) return stored_verdict(store).value();
   VerdictOptions options{.silent_limit_s = silent_limit(deadline_s), .reporter = info_.rank};
-  if (failure == Failure::deadline) options.deadline_s = deadline_s;
+  if (is_late) options.deadline_s = deadline_s;
   // A connection breaks at once when a peer dies, and also when a peer closes it after a failure,
   // so wait for a rank with more information to set the verdict. The launcher knows how a process
   // ended.
-  const double max_wait_s = failure == Failure::deadline ? 0 : info_.is_watched ? 3 : 2.5;
+  const double max_wait_s = is_late ? 0 : info_.is_watched ? 3 : 2.5;
   const auto begin = Clock::now();
   while (true) {
     const auto looked = Clock::now();

@@ -64,6 +64,14 @@ void CudaDevice::run_check() {
   if (check_) check_();
 }
 
+void CudaDevice::destroy_graphs() noexcept {
+  const std::scoped_lock lock(graphs_mutex_);
+  for (const auto& one : graphs_) {
+    if (const auto graph = one.lock()) graph->destroy();
+  }
+  graphs_.clear();
+}
+
 std::byte* CudaDevice::allocate(int64_t bytes) {
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, static_cast<size_t>(bytes));

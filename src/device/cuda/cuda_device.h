@@ -5,10 +5,12 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <vector>
 
 #include "device/accelerator.h"
 #include "device/device.h"
@@ -17,6 +19,23 @@ namespace trireme::device {
 
 // Throws unless `status` is success. `what` describes the attempt for the message.
 void cuda_check(cudaError_t status, const char* what);
+
+// A captured step that can be launched.
+class CudaGraphExec {
+ public:
+  explicit CudaGraphExec(cudaGraph_t captured);
+  ~CudaGraphExec() { destroy(); }
+  CudaGraphExec(const CudaGraphExec&) = delete;
+  CudaGraphExec& operator=(const CudaGraphExec&) = delete;
+
+  [[nodiscard]] bool launch(cudaStream_t stream);  // false after destroy()
+  // Any thread, any number of times. Launches in progress go on.
+  void destroy() noexcept;
+
+ private:
+  std::mutex mutex_;  // guards exec_
+  cudaGraphExec_t exec_ = nullptr;
+};
 
 class CudaDevice final : public Device {
  public:
@@ -36,11 +55,18 @@ class CudaDevice final : public Device {
   // Empty until a kernel table fills it; destroyed before the context.
   std::unique_ptr<KernelState>& kernel_state() { return kernel_state_; }
 
-  // `check` is called after every synchronize() of this device's streams; it throws if the results
-  // are invalid although the queue is empty, as after a communicator was aborted. May be null. Any
-  // thread.
+  // `check` is called after every synchronize() of this device's streams, and before a graph is
+  // launched; it throws if results are invalid although the queue is empty, as after a communicator
+  // was aborted. May be null. Any thread.
   void set_check(std::function<void()> check);
   void run_check();
+
+  // Destroys the graphs that exist now, so that communicators can end, whose calls are in them. Any
+  // thread; what then launches one fails.
+  void destroy_graphs() noexcept;
+  // Is a thread capturing a step, or preparing the graph of one? Neither can be interrupted.
+  bool is_capturing() const { return captures_ > 0; }
+  bool is_preparing_graph() const { return graph_preparations_ > 0; }
 
   void use_on_this_thread() override;
   std::unique_ptr<Stream> make_stream(std::string name) override;
@@ -57,6 +83,11 @@ class CudaDevice final : public Device {
   std::unique_ptr<KernelState> kernel_state_;
   std::mutex check_mutex_;  // guards check_
   std::function<void()> check_;
+
+  friend class CudaStream;  // counts captures and adds graphs
+  std::atomic<int> captures_ = 0, graph_preparations_ = 0;
+  std::mutex graphs_mutex_;  // guards graphs_
+  std::vector<std::weak_ptr<CudaGraphExec>> graphs_;
 };
 
 class CudaStream final : public Stream {

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "device/cuda/cuda_device.h"
 
 namespace trireme::device {
@@ -34,17 +36,22 @@ void order(CudaEvent& event, cudaStream_t earlier, cudaStream_t later) {
 class CudaGraph final : public Graph {
  public:
   CudaGraph(cudaGraph_t captured, std::vector<CudaStream*> other_streams)
-      : others(std::move(other_streams)) {
-    const cudaError_t status = cudaGraphInstantiate(&exec, captured, 0);
-    cudaGraphDestroy(captured);
-    cuda_check(status, "preparing a captured step");
-  }
-  ~CudaGraph() override { cudaGraphExecDestroy(exec); }
-  CudaGraph(const CudaGraph&) = delete;
-  CudaGraph& operator=(const CudaGraph&) = delete;
+      : exec(std::make_shared<CudaGraphExec>(captured)), others(std::move(other_streams)) {}
 
-  cudaGraphExec_t exec = nullptr;
+  const std::shared_ptr<CudaGraphExec> exec;
   std::vector<CudaStream*> others;
+};
+
+// Counts while it lives.
+class Counted {
+ public:
+  explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  std::atomic<int>& count_;
 };
 
 CudaEvent& cuda_event(const Event& event, const std::string& stream) {
@@ -54,6 +61,24 @@ CudaEvent& cuda_event(const Event& event, const std::string& stream) {
 }
 
 }  // namespace
+
+CudaGraphExec::CudaGraphExec(cudaGraph_t captured) {
+  const cudaError_t status = cudaGraphInstantiate(&exec_, captured, 0);
+  cudaGraphDestroy(captured);
+  cuda_check(status, "preparing a captured step");
+}
+
+bool CudaGraphExec::launch(cudaStream_t stream) {
+  const std::scoped_lock lock(mutex_);
+  if (exec_ == nullptr) return false;
+  cuda_check(cudaGraphLaunch(exec_, stream), "launching a captured step");
+  return true;
+}
+
+void CudaGraphExec::destroy() noexcept {
+  const std::scoped_lock lock(mutex_);
+  if (exec_ != nullptr) cudaGraphExecDestroy(std::exchange(exec_, nullptr));
+}
 
 CudaStream::CudaStream(CudaDevice& device, std::string name)
     : Stream(device, std::move(name)), cuda_device_(device) {
@@ -134,6 +159,7 @@ std::unique_ptr<Graph> CudaStream::do_capture(std::span<Stream* const> others,
                                               const std::function<void()>& queue_work) {
   static std::atomic<uint64_t> last_number = 0;
   const uint64_t number = ++last_number;
+  std::optional<Counted> counted(std::in_place, cuda_device_.captures_);
   std::vector<CudaStream*> side;
   for (Stream* stream : others) side.push_back(&cuda_stream(*stream));
   std::vector<CudaStream*> all = side;
@@ -172,19 +198,26 @@ std::unique_ptr<Graph> CudaStream::do_capture(std::span<Stream* const> others,
   }
   leave();
   cuda_check(cudaStreamEndCapture(handle_, &captured), "capturing a step");
-  return std::make_unique<CudaGraph>(captured, std::move(side));
+  const Counted preparing(cuda_device_.graph_preparations_);
+  counted.reset();
+  auto graph = std::make_unique<CudaGraph>(captured, std::move(side));
+  const std::scoped_lock lock(cuda_device_.graphs_mutex_);
+  std::erase_if(cuda_device_.graphs_, [](const auto& one) { return one.expired(); });
+  cuda_device_.graphs_.push_back(graph->exec);
+  return graph;
 }
 
 void CudaStream::do_launch(const Graph& graph) {
   const auto* found = dynamic_cast<const CudaGraph*>(&graph);
   TRIREME_CHECK(found != nullptr, "stream '{}' was given a graph of another device", name());
-  if (found->others.empty()) {
-    cuda_check(cudaGraphLaunch(found->exec, handle_), "launching a captured step");
-    return;
-  }
+  // The kernels of an aborted graph end late: each one waits for its peer before it looks.
+  cuda_device_.run_check();
   CudaEvent border(cudaEventDisableTiming);
   for (const CudaStream* stream : found->others) order(border, stream->handle(), handle_);
-  cuda_check(cudaGraphLaunch(found->exec, handle_), "launching a captured step");
+  if (!found->exec->launch(handle_)) {
+    cuda_device_.run_check();
+    throw base::DeviceError("a captured step was destroyed by an abort");
+  }
   for (const CudaStream* stream : found->others) order(border, handle_, stream->handle());
 }
 
