@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One epoch of a job, as its launcher on one node starts it, and as it ended there.
+// One start of a job, as its launcher on one node makes it, and as it ended there.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,8 @@
 
 namespace trireme::agent {
 
+struct JobResult;
+
 struct JobOptions {
   int ranks_here = 1;
   int nodes = 1, node = 0;
@@ -28,12 +30,20 @@ struct JobOptions {
   std::string token;         // of the job; the same on all nodes
   std::string public_name;   // of the job: the token of a job without secrets
   std::string token_folder;  // if not empty, the token is in the file of node 0 there
-  int64_t epoch = 0;         // the number of starts before this one
+  int64_t epoch = 0;         // that the start begins with
+  int64_t restarts = 0;      // the number of starts before this one
   int64_t max_restarts = 0;
   int64_t fruitless = 0;     // Progress::fruitless
   bool starts_over = false;  // what is saved at the start is not where this epoch begins
   // Returns the step of the newest committed checkpoint, -1 if there is none; null: unknown.
   std::function<int64_t()> saved_step;
+  // Ranks that are lost are replaced, and the others go on in their processes
+  // (comm/world/epochs.h).
+  bool is_elastic = false;
+  std::vector<std::string> replacing_command;  // as `command`, for processes that replace others
+  int spares = 0;                              // processes on this node that wait for a lost rank
+  // Called when a verdict stands after which the run goes on; `result` has it. May be null.
+  std::function<void(const JobResult& result)> survived;
   bool shows_all = false;  // stdout of all ranks, not only of rank 0
   bool keeps_out = false;  // rank 0's stdout is kept for the result, not printed
 
@@ -42,7 +52,8 @@ struct JobOptions {
 };
 
 struct JobResult {
-  std::optional<comm::Verdict> verdict;  // none: no rank failed
+  std::optional<comm::Verdict> verdict;  // none: no rank failed, or the run went on after it
+  int64_t epoch = 0;                     // the last one
   // In seconds since 1970, if a rank failed: when that was found, when the verdict was given, and
   // when all processes had ended.
   double failed_at = 0, concluded_at = 0, ended_at = 0;

@@ -69,10 +69,11 @@ JobStore open_job_store(const JobOptions& options, double deadline_s,
             .token;
   }
   opened.address = address.text();
-  opened.store = comm::open_store(address, {.deadline_s = deadline_s,
-                                            .reply_timeout_s = std::max(30.0, deadline_s),
-                                            .token = opened.token,
-                                            .stop = stop});
+  opened.run_store = comm::open_store(address, {.deadline_s = deadline_s,
+                                                .reply_timeout_s = std::max(30.0, deadline_s),
+                                                .token = opened.token,
+                                                .stop = stop});
+  opened.store = opened.run_store->another();
   opened.store->enter(options.epoch);
   opened.membership = comm::membership_of(*opened.store);
   return opened;

@@ -21,6 +21,7 @@ std::string node_name(int node);  // in the store
 // The store of one epoch, which node 0 serves.
 struct JobStore {
   std::unique_ptr<comm::StoreServer> server;  // on node 0; null if the store is a folder
+  std::unique_ptr<comm::Store> run_store;     // in no epoch
   std::unique_ptr<comm::Store> store;         // in the epoch
   std::unique_ptr<comm::Membership> membership;
   std::string address, token;  // for the ranks

@@ -28,6 +28,8 @@ class RankOutput {
   std::string last_error(int rank) const;
   // Shows the last lines that the rank wrote to stderr.
   void show_last_lines(int rank);
+  // Another process is this rank now: it has written no lines.
+  void forget(int rank) { last_lines_.erase(rank); }
   const std::string& kept() const { return kept_; }
 
  private:

@@ -13,16 +13,17 @@ namespace {
 using enum Mode;
 using enum Event;
 
-constexpr auto mode_names =
-    std::to_array<const char*>({"running", "collecting", "own_failure", "concluded", "asked",
-                                "stopping", "broken_stop", "killing", "deciding", "over"});
-constexpr auto event_names =
-    std::to_array<const char*>({"limit_passed", "rank_failed", "rank_lost", "all_reported",
-                                "rank_stalled", "launcher_lost", "verdict_given", "store_gone",
-                                "stop", "insist", "save", "all_ended", "all_outcomes", "decided"});
+constexpr auto mode_names = std::to_array<const char*>(
+    {"running", "collecting", "own_failure", "concluded", "asked", "stopping", "broken_stop",
+     "killing", "regrouping", "deciding", "over"});
+constexpr auto event_names = std::to_array<const char*>(
+    {"limit_passed", "rank_failed", "rank_lost", "all_reported", "rank_stalled", "launcher_lost",
+     "verdict_given", "regroup", "ranks_ready", "nodes_ready", "formed", "hopeless", "store_gone",
+     "stop", "insist", "save", "all_ended", "all_outcomes", "decided"});
 constexpr auto action_names = std::to_array<const char*>(
     {"hold_output", "judge", "blame_node", "announce", "forward_stop", "forward_save", "terminate",
-     "kill", "publish", "propose", "follow", "end_alone"});
+     "kill", "publish", "propose", "follow", "end_alone", "replace", "kill_late", "tell_ready",
+     "form", "enter"});
 
 constexpr size_t mode_count = static_cast<size_t>(Mode::unchanged);
 constexpr size_t event_count = static_cast<size_t>(Event::count);
@@ -50,11 +51,13 @@ constexpr auto rules = std::to_array<PolicyRule>({
     {in(concluded), limit_passed, asked, Action::terminate},
     {in(asked, stopping, broken_stop, killing), limit_passed, killing, Action::kill},
     {in(deciding), limit_passed, over, Action::end_alone},
+    {in(regrouping), limit_passed, same, Action::kill_late},
     {in(running, over), limit_passed, same, none},
 
     {failing | in(running), rank_failed, own_failure, Action::hold_output},
     {stopped, rank_failed, broken_stop, none},
-    {not_in(watching | stopped), rank_failed, same, none},
+    {in(regrouping), rank_failed, same, Action::replace},
+    {not_in(watching | stopped | in(regrouping)), rank_failed, same, none},
     {in(running), rank_lost, collecting, Action::hold_output},
     {not_in(in(running)), rank_lost, same, none},
     {in(own_failure), all_reported, same, Action::judge},
@@ -62,18 +65,30 @@ constexpr auto rules = std::to_array<PolicyRule>({
     {watching, rank_stalled, same, Action::judge},
     {not_in(watching), rank_stalled, same, none},
     {watching, launcher_lost, same, Action::blame_node},
-    {not_in(watching), launcher_lost, same, none},
+    {in(regrouping), launcher_lost, asked, Action::terminate},
+    {not_in(watching | in(regrouping)), launcher_lost, same, none},
 
     {watching, verdict_given, concluded, Action::hold_output | Action::announce},
     {not_in(watching), verdict_given, same, none},
+    {watching, regroup, regrouping, Action::hold_output | Action::announce | Action::replace},
+    {not_in(watching), regroup, same, none},
+    {in(regrouping), ranks_ready, same, Action::tell_ready},
+    {not_in(in(regrouping)), ranks_ready, same, none},
+    {in(regrouping), nodes_ready, same, Action::form},
+    {not_in(in(regrouping)), nodes_ready, same, none},
+    {in(regrouping), formed, running, Action::enter},
+    {not_in(in(regrouping)), formed, same, none},
+    {in(regrouping), hopeless, asked, Action::terminate},
+    {not_in(in(regrouping)), hopeless, same, none},
     {watching, store_gone, concluded, Action::hold_output | Action::announce},
+    {in(regrouping), store_gone, asked, Action::terminate},
     {in(deciding), store_gone, over, Action::end_alone},
-    {not_in(watching | in(deciding)), store_gone, same, none},
+    {not_in(watching | in(regrouping, deciding)), store_gone, same, none},
 
-    {in(running, collecting), stop, stopping, Action::forward_stop},
+    {in(running, collecting, regrouping), stop, stopping, Action::forward_stop},
     {in(own_failure), stop, broken_stop, Action::forward_stop},
     {in(deciding), stop, over, Action::end_alone},
-    {not_in(watching | in(deciding)), stop, same, none},
+    {not_in(watching | in(regrouping, deciding)), stop, same, none},
     {stopped, insist, killing, Action::kill},
     {in(deciding), insist, over, Action::end_alone},
     {not_in(stopped | in(deciding)), insist, same, none},
@@ -81,8 +96,8 @@ constexpr auto rules = std::to_array<PolicyRule>({
     {not_in(watching | stopped), save, same, none},
 
     {in(own_failure), all_ended, same, Action::judge},
-    {not_in(in(own_failure) | ended), all_ended, deciding, Action::publish},
-    {ended, all_ended, same, none},
+    {not_in(in(own_failure, regrouping) | ended), all_ended, deciding, Action::publish},
+    {ended | in(regrouping), all_ended, same, none},
     {in(deciding), all_outcomes, same, Action::propose},
     {not_in(in(deciding)), all_outcomes, same, none},
     {in(deciding), decided, over, Action::follow},
@@ -155,8 +170,9 @@ double Policy::limit_of(Mode mode) const {
   const PolicyLimits& l = limits_;
   const std::array<double, mode_count> by_mode = {
       // in the order of Mode
-      0,          l.collecting,  l.own_failure, l.concluded, l.asked,
-      l.stopping, l.broken_stop, l.killing,     l.deciding,  0};
+      0,          l.collecting,  l.own_failure, l.concluded,  l.asked,
+      l.stopping, l.broken_stop, l.killing,     l.regrouping, l.deciding,
+      0};
   return by_mode.at(static_cast<size_t>(mode));
 }
 
@@ -187,6 +203,10 @@ PolicyStep Policy::next(const PolicyState& before, const PolicyEvent& given, dou
   const bool goes_on = state.mode == collecting && rule.next == own_failure;
   if (!goes_on) state.since = now;
   state.mode = rule.next;
+  if (event == formed) {
+    ++state.epoch;
+    state.judges_from = now + limits_.detect;  // ranks connect first
+  }
   return {state, rule.action};
 }
 

@@ -19,6 +19,7 @@ enum class Mode : uint8_t {
   stopping,     // a stop was requested: ranks finish their step and save
   broken_stop,  // and one of them failed: the others cannot save without it
   killing,      // ranks were killed
+  regrouping,   // there is a verdict, and the run goes on: lost ranks are replaced
   deciding,     // all ranks of this node have ended: launchers agree on what follows
   over,
   unchanged  // in rules: the mode stays
@@ -31,7 +32,12 @@ enum class Event : uint8_t {
   all_reported,   // every rank that runs has reported since the failure
   rank_stalled,   // a rank is silent, or does not move
   launcher_lost,  // a launcher ended without an outcome
-  verdict_given,  // a verdict stands in the store
+  verdict_given,  // a verdict stands in the store, and all ranks end
+  regroup,        // a verdict stands in the store, and the run goes on with another epoch
+  ranks_ready,    // every rank of this node has left the epoch, or is a new process
+  nodes_ready,    // so it is on every node
+  formed,         // the next epoch stands in the store
+  hopeless,       // processes that replace others end again and again
   store_gone,
   stop,          // a request to stop
   insist,        // a repeated Ctrl-C
@@ -46,7 +52,7 @@ enum class Event : uint8_t {
 };
 
 // What a launcher is to do, as a set.
-enum class Action : uint16_t {
+enum class Action : uint32_t {
   none = 0,
   hold_output = 1 << 0,   // so that the verdict is printed first
   judge = 1 << 1,         // determine the verdict and settle it in the store
@@ -54,18 +60,23 @@ enum class Action : uint16_t {
   announce = 1 << 3,      // print the verdict that stands
   forward_stop = 1 << 4,  // to all ranks
   forward_save = 1 << 5,
-  terminate = 1 << 6,  // SIGTERM to all ranks
-  kill = 1 << 7,       // SIGKILL to all ranks
-  publish = 1 << 8,    // the outcome of this node
-  propose = 1 << 9,    // the decision, which is kept if there is none
-  follow = 1 << 10,    // the decision
-  end_alone = 1 << 11  // there will be no decision: end, and start nothing
+  terminate = 1 << 6,    // SIGTERM to all ranks
+  kill = 1 << 7,         // SIGKILL to all ranks
+  publish = 1 << 8,      // the outcome of this node
+  propose = 1 << 9,      // the decision, which is kept if there is none
+  follow = 1 << 10,      // the decision
+  end_alone = 1 << 11,   // there will be no decision: end, and start nothing
+  replace = 1 << 12,     // ranks that are lost, by new processes or spares
+  kill_late = 1 << 13,   // SIGKILL to ranks that have not left the epoch
+  tell_ready = 1 << 14,  // that this node is
+  form = 1 << 15,        // the next epoch
+  enter = 1 << 16        // it
 };
 constexpr Action operator|(Action a, Action b) {
-  return static_cast<Action>(static_cast<uint16_t>(a) | static_cast<uint16_t>(b));
+  return static_cast<Action>(static_cast<uint32_t>(a) | static_cast<uint32_t>(b));
 }
 constexpr bool has(Action set, Action one) {
-  return (static_cast<uint16_t>(set) & static_cast<uint16_t>(one)) != 0;
+  return (static_cast<uint32_t>(set) & static_cast<uint32_t>(one)) != 0;
 }
 
 const char* name_of(Mode);
@@ -90,7 +101,8 @@ struct PolicyLimits {
   double concluded = 0.25, asked = 0.5;
   double stopping = 60;  // a step and a save take as long; comm.deadline_s if that is longer
   double broken_stop = 5;
-  double killing = 0.1;  // then it is repeated
+  double killing = 0.1;    // then it is repeated
+  double regrouping = 50;  // ten times `detect`: ranks end their groups and keep their state
   double deciding = 1200;
   double insist = 3;       // a Ctrl-C sooner after the first is its repetition
   double inattention = 1;  // a launcher that did not run for longer missed beats of its ranks

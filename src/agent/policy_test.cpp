@@ -113,6 +113,39 @@ TEST(Policy, a_launcher_that_did_not_run_judges_no_silence_until_ranks_had_time_
   EXPECT_EQ(trial.give(rank_stalled, 25.3), "judge");
 }
 
+TEST(Policy, a_lost_rank_is_replaced_and_the_next_epoch_is_entered) {
+  Trial trial;
+  EXPECT_EQ(trial.give(rank_failed, 10), "hold_output");
+  EXPECT_EQ(trial.give(regroup, 10.1), "hold_output, announce, replace");
+  EXPECT_EQ(trial.give(rank_failed, 10.2), "replace");
+  EXPECT_EQ(trial.give(verdict_given, 10.2), "");
+  EXPECT_EQ(trial.give(ranks_ready, 10.3), "tell_ready");
+  EXPECT_EQ(trial.give(nodes_ready, 10.3), "form");
+  EXPECT_EQ(trial.give(formed, 10.4), "enter");
+  EXPECT_EQ(trial.mode(), Mode::running);
+  // Late events of the epoch that is over.
+  EXPECT_EQ(trial.give(verdict_given, 10.5, 0), "");
+  EXPECT_EQ(trial.give(regroup, 10.5, 0), "");
+  EXPECT_EQ(trial.give(rank_failed, 10.6, 1), "hold_output");
+}
+
+TEST(Policy, ranks_that_do_not_leave_an_epoch_are_killed) {
+  Trial trial({.regrouping = 2});
+  trial.give(regroup, 10);
+  EXPECT_EQ(trial.pass(10.1, 11.9), "");
+  EXPECT_EQ(trial.give(time_passed, 12.1), "kill_late");
+  EXPECT_EQ(trial.give(hopeless, 12.2), "terminate");
+  EXPECT_EQ(trial.mode(), Mode::asked);
+}
+
+TEST(Policy, a_stop_ends_a_change_of_epochs) {
+  Trial trial;
+  trial.give(regroup, 10);
+  EXPECT_EQ(trial.give(stop, 10.1), "forward_stop");
+  EXPECT_EQ(trial.give(formed, 10.2), "");
+  EXPECT_EQ(trial.give(all_ended, 10.5), "publish");
+}
+
 TEST(Policy, events_of_earlier_epochs_change_nothing) {
   const Policy policy({});
   const PolicyState state{.mode = Mode::deciding, .epoch = 3};

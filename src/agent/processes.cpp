@@ -18,6 +18,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/system/descriptor_limit.h"
 #include "comm/store/store.h"
@@ -119,7 +120,7 @@ RankProcesses::Pipe RankProcesses::make_pipe() {
 const std::atomic<bool>* RankProcesses::stop() { return &stop_came; }
 
 void RankProcesses::start(comm::RankInfo info, std::vector<std::string> command,
-                          comm::Environment environment) {
+                          comm::Environment environment, std::optional<int> known_as) {
   // Checked before the first rank starts: a rank that could not be started would be noticed only at
   // the deadline.
   if (processes_.empty()) {
@@ -160,7 +161,7 @@ void RankProcesses::start(comm::RankInfo info, std::vector<std::string> command,
     throw failure(fmt::format("rank {}: {} cannot be started", info.rank, command.front()), error);
   }
   processes_.push_back(
-      {.rank = info.rank,
+      {.rank = known_as.value_or(info.rank),
        .id = id,
        .descriptor = base::Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, id, 0))),
        .out = {.pipe = std::move(out.read), .is_error = false},
@@ -273,18 +274,38 @@ void RankProcesses::signal(int number, std::optional<int> rank) {
 }
 
 void RankProcesses::drain() {
-  for (Process& process : processes_) {
-    for (Stream* stream : {&process.out, &process.err}) {
-      // A grandchild may hold the pipe open: read only what is available.
-      while (stream->is_open) {
-        pollfd polled{stream->pipe.value(), POLLIN, 0};
-        if (::poll(&polled, 1, 0) <= 0) break;
-        read(process, *stream);
-      }
-      if (!stream->rest.empty()) on_line_(process.rank, stream->is_error, stream->rest);
-      stream->rest.clear();
+  for (Process& process : processes_) drain(process);
+}
+
+void RankProcesses::drain(Process& process) {
+  for (Stream* stream : {&process.out, &process.err}) {
+    // A grandchild may hold the pipe open: read only what is available.
+    while (stream->is_open) {
+      pollfd polled{stream->pipe.value(), POLLIN, 0};
+      if (::poll(&polled, 1, 0) <= 0) break;
+      read(process, *stream);
     }
+    if (!stream->rest.empty()) on_line_(process.rank, stream->is_error, stream->rest);
+    stream->rest.clear();
   }
+}
+
+void RankProcesses::forget(int rank) {
+  const auto found = std::ranges::find(processes_, rank, &Process::rank);
+  TRIREME_CHECK(found != processes_.end() && found->ending, "rank {} has not ended", rank);
+  drain(*found);
+  processes_.erase(found);
+}
+
+void RankProcesses::rename(int rank, int new_rank) {
+  const auto found = std::ranges::find(processes_, rank, &Process::rank);
+  TRIREME_CHECK(found != processes_.end(), "there is no process of rank {}", rank);
+  found->rank = new_rank;
+}
+
+pid_t RankProcesses::id_of(int rank) const {
+  const auto found = std::ranges::find(processes_, rank, &Process::rank);
+  return found == processes_.end() || found->ending ? 0 : found->id;
 }
 
 }  // namespace trireme::agent

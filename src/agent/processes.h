@@ -48,8 +48,9 @@ class RankProcesses {
   // Ctrl-C twice. The rank inherits info.life_line, which this call sets, and has `environment`
   // beside the variables of `info`. Throws IoError; throws ConfigError before the first rank if the
   // limit of descriptors is too low for all of them.
+  // `known_as`: its number in calls of this class, if it is not that of the rank.
   void start(comm::RankInfo info, std::vector<std::string> command,
-             comm::Environment environment = {});
+             comm::Environment environment = {}, std::optional<int> known_as = std::nullopt);
 
   // True once a signal has requested this process to stop.
   static const std::atomic<bool>* stop();
@@ -72,6 +73,13 @@ class RankProcesses {
   void signal(int number, std::optional<int> rank = std::nullopt);
   // Forwards what is still in the pipes. To be called when all ranks have ended.
   void drain();
+  // Forwards what is still in the pipes of a process that has ended, and forgets it, so that
+  // another may be started as the same rank.
+  void forget(int rank);
+  // From now on this process is that rank.
+  void rename(int rank, int new_rank);
+  // The id of the process of a rank; 0: it has ended.
+  pid_t id_of(int rank) const;
 
  private:
   struct Pipe {
@@ -94,6 +102,7 @@ class RankProcesses {
   };
 
   static Pipe make_pipe();
+  void drain(Process& process);
   void read(Process& process, Stream& stream);
   void reap(Process& process, int options);
 

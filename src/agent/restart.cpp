@@ -63,6 +63,11 @@ Decision decide(std::span<const NodeOutcome> nodes, const Progress& progress) {
   Decision decision{.exit_code = job.exit_code};
   const bool is_objected = !job.may_restart && progress.restarts < progress.max_restarts;
   if (forbids_restart(job.exit_code) || is_objected) return decision;
+  if (!progress.given_up.empty()) {
+    decision.exit_code = exit_diverged;
+    decision.reason = progress.given_up;
+    return decision;
+  }
   const bool is_known = progress.saved_at_start && progress.saved_now;
   const bool has_progressed = is_known && *progress.saved_now > *progress.saved_at_start;
   decision.fruitless = has_progressed ? 0 : progress.fruitless + 1;

@@ -13,14 +13,17 @@
 #include <thread>
 #include <utility>
 
+#include "agent/crew.h"
 #include "agent/exit_codes.h"
 #include "agent/nodes.h"
 #include "agent/output.h"
 #include "agent/policy.h"
+#include "agent/regroup.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/clock.h"
 #include "comm/failure/verdict.h"
+#include "comm/world/epochs.h"
 #include "obs/clock.h"
 #include "obs/files/signal_events.h"
 
@@ -30,6 +33,11 @@ namespace {
 constexpr double look_seconds = 0.1;
 // After a verdict every launcher ends its ranks within about a second.
 constexpr double outcome_seconds = 10;
+constexpr double elastic_judge_seconds = 0.02;
+// While the next epoch forms.
+constexpr double regroup_look_seconds = 0.005;
+// Launchers of other nodes wait as long for the course that node 0 sets.
+constexpr double course_seconds = 3;
 
 double now() { return comm::seconds_of(comm::Clock::now()); }
 
@@ -54,6 +62,9 @@ PolicyLimits limits_of(const JobOptions& options) {
   limits.deciding = 2 * std::max(outcome_seconds, options.deadline_s);
   limits.detect = options.detect_s;
   limits.inattention = std::min(limits.inattention, options.detect_s / 2);
+  limits.regrouping = 10 * options.detect_s;
+  // The exit status of a process names it, and the others are not to wait for its sake.
+  if (options.is_elastic) limits.own_failure = elastic_judge_seconds;
   return limits;
 }
 
@@ -68,13 +79,21 @@ class Supervisor {
         processes_([this](int rank, bool is_error, std::string_view line) {
           if (is_error) look_for_verdict();
           output_.take(rank, is_error, line);
-        }) {}
+        }),
+        epoch_(options.epoch),
+        crew_(options, processes_) {}
 
   JobResult run() {
     start();
     double looked = now();
-    while (processes_.is_running()) {
-      for (const int number : processes_.wait(look_seconds / 2)) receive(number);
+    while (crew_.is_any_rank_running() || state_.mode == Mode::regrouping) {
+      const bool is_regrouping = state_.mode == Mode::regrouping;
+      const double pause = is_regrouping ? regroup_look_seconds : look_seconds / 2;
+      for (const int number : processes_.wait(pause)) receive(number);
+      if (is_regrouping) {
+        guarded([this] { regroup(); });
+        continue;
+      }
       if (now() - looked < look_seconds && !has_bad_ending()) continue;
       looked = now();
       look();
@@ -87,6 +106,7 @@ class Supervisor {
     }
     result_.ended_at = obs::wall_seconds();
     result_.out = output_.kept();
+    result_.epoch = epoch_;
     agree();
     return result_;
   }
@@ -99,32 +119,22 @@ class Supervisor {
     membership_ = std::move(opened.membership);
     membership_->join(node_name(options_.node));
     if (options_.saved_step) saved_at_start_ = options_.starts_over ? -1 : options_.saved_step();
+    saved_ = saved_at_start_.value_or(-1);
+    run_store_ = opened.run_store->another();
     give(Event::time_passed);
-    for (int local = 0; local < options_.ranks_here; ++local) {
-      comm::RankInfo info{.rank = options_.node * options_.ranks_here + local,
-                          .world = world_,
-                          .local_rank = local,
-                          .local_world = options_.ranks_here,
-                          .node = options_.node};
-      info.store = opened.address;
-      info.epoch = options_.epoch;
-      info.deadline_s = options_.deadline_s;
-      info.flight_folder = options_.flight_folder;
-      info.token = opened.token;
-      processes_.start(info, options_.command, options_.environment);
-    }
+    crew_.start({.store = opened.address, .token = opened.token});
   }
 
   // ---- from facts to events
 
   void give(Event event) {
-    const PolicyStep step = policy_.next(state_, {.event = event, .epoch = options_.epoch}, now());
+    const PolicyStep step = policy_.next(state_, {.event = event, .epoch = epoch_}, now());
     state_ = step.state;
     act(step.action);
   }
 
   bool has_bad_ending() const {
-    const auto states = processes_.states();
+    const auto states = crew_.ranks();
     return std::any_of(states.begin(), states.end(), is_broken);
   }
   // Neither is there a verdict nor was a stop requested.
@@ -141,6 +151,7 @@ class Supervisor {
 
   void look() {
     give(Event::time_passed);
+    crew_.look_after(now(), state_.mode == Mode::running);
     if (has_bad_ending()) give(Event::rank_failed);
     if (!is_watching()) return;
     try {
@@ -169,8 +180,88 @@ class Supervisor {
     const auto stands = comm::stored_verdict(*store_);
     if (!stands) return false;
     found_ = *stands;
-    give(Event::verdict_given);
+    conclude();
     return true;
+  }
+
+  // A verdict stands, `found_`. Node 0 settles what follows; the other nodes wait for that.
+  void conclude() {
+    if (!options_.is_elastic) {
+      give(Event::verdict_given);
+      return;
+    }
+    comm::EpochKeys keys(*run_store_);
+    if (options_.node == 0) settle_course(keys);
+    if (verdict_seen_ == 0) verdict_seen_ = now();
+    const auto course = keys.course(epoch_);
+    if (!course && now() - verdict_seen_ < course_seconds) return;
+    give(course == comm::Course::regroup ? Event::regroup : Event::verdict_given);
+  }
+
+  void settle_course(comm::EpochKeys& keys) {
+    if (keys.course(epoch_)) return;
+    EpochFacts facts{.reached_before = reached_,
+                     .saved = options_.saved_step ? options_.saved_step() : -1,
+                     .saved_before = saved_,
+                     .fruitless = fruitless_epochs_};
+    for (const comm::RankReport& report : all_reports()) {
+      if (!report.position) continue;
+      facts.has_ended_well = facts.has_ended_well || report.position->has_left;
+      if (report.position->motion) {
+        facts.reached = std::max(facts.reached, report.position->motion->step);
+      }
+    }
+    const NextCourse next = course_after(*found_, facts);
+    reached_ = std::max(reached_, facts.reached);
+    saved_ = facts.saved;
+    fruitless_epochs_ = next.fruitless;
+    given_up_ = next.reason;
+    keys.set_course(epoch_, next.course);
+  }
+
+  // ---- from one epoch to the next
+
+  void regroup() {
+    give(Event::time_passed);
+    comm::EpochKeys keys(*run_store_);
+    const auto states = crew_.ranks();
+    const auto has_ended = [](const RankProcesses::State& state) {
+      return state.ending.has_value();
+    };
+    if (std::any_of(states.begin(), states.end(), has_ended)) give(Event::rank_failed);
+    if (!is_ready_ && crew_.is_ready(keys, epoch_)) give(Event::ranks_ready);
+    if (options_.node == 0 && is_ready_ && keys.are_ready(epoch_ + 1, options_.nodes)) {
+      give(Event::nodes_ready);
+    }
+    if (keys.is_formed(epoch_ + 1)) give(Event::formed);
+    if (options_.nodes > 1 && membership_->changed(0) && lost_node()) give(Event::launcher_lost);
+  }
+
+  void replace() {
+    comm::EpochKeys keys(*run_store_);
+    if (!crew_.replace_ended(keys, epoch_ + 1)) {
+      given_up_ = "processes that replace lost ranks end before the next epoch forms";
+      give(Event::hopeless);
+    }
+  }
+
+  void enter() {
+    ++epoch_;
+    membership_->leave();
+    membership_.reset();
+    store_ = run_store_->another();
+    store_->enter(epoch_);
+    membership_ = comm::membership_of(*store_);
+    membership_->join(node_name(options_.node));
+    is_ready_ = false;
+    verdict_seen_ = 0;
+    causes_.clear();
+    const std::vector<int> fresh = crew_.enter(epoch_);
+    for (const int rank : fresh) output_.forget(rank);
+    base::log_info("epoch {}: {}; formed {:.2f} s after the failure was found", epoch_,
+                   fresh.empty() ? "no rank of this node was lost"
+                                 : fmt::format("{} of this node replaced", comm::ranks_text(fresh)),
+                   obs::wall_seconds() - failed_at_);
   }
 
   void inspect() {
@@ -240,7 +331,7 @@ class Supervisor {
 
   std::vector<comm::RankReport> all_reports() {
     std::vector<comm::RankReport> reports = comm::read_reports(*store_, world_);
-    for (const RankProcesses::State& state : processes_.states()) {
+    for (const RankProcesses::State& state : crew_.ranks()) {
       comm::RankReport& report = reports[static_cast<size_t>(state.rank)];
       if (state.ending && !is_broken(state)) report.ended.clear();
       if (!is_broken(state)) continue;
@@ -279,6 +370,35 @@ class Supervisor {
     if (has(action, Action::propose)) propose();
     if (has(action, Action::follow)) result_.decision = *decision_;
     if (has(action, Action::end_alone)) end_alone();
+    // After announce: the verdict is then that of an epoch that is over.
+    if (has(action, Action::replace)) {
+      survive();
+      replace();
+    }
+    if (has(action, Action::kill_late)) {
+      comm::EpochKeys keys(*run_store_);
+      crew_.kill_late(keys, epoch_);
+    }
+    if (has(action, Action::tell_ready)) {
+      is_ready_ = true;
+      comm::EpochKeys(*run_store_).node_is_ready(epoch_ + 1, options_.node);
+    }
+    if (has(action, Action::form)) comm::EpochKeys(*run_store_).form(epoch_ + 1);
+    if (has(action, Action::enter)) enter();
+  }
+
+  // The run goes on after the verdict that was announced.
+  void survive() {
+    if (!result_.verdict) return;
+    crew_.kill_blamed(*result_.verdict);
+    output_.release(result_.verdict->text);
+    if (options_.survived) {
+      result_.ended_at = obs::wall_seconds();
+      options_.survived(result_);
+    }
+    failed_at_ = result_.failed_at;
+    result_.verdict.reset();
+    result_.failed_at = result_.concluded_at = result_.ended_at = 0;
   }
 
   void hold() {
@@ -300,7 +420,7 @@ class Supervisor {
     processes_.look_for_stops();
     try {
       if (!verdict) verdict = verdict_of(all_reports());
-      for (const RankProcesses::State& state : processes_.states()) {
+      for (const RankProcesses::State& state : crew_.ranks()) {
         if (verdict->ranks != std::vector<int>{state.rank}) continue;
         if (verdict->node.empty()) verdict->node = comm::own_host();
         if (!state.ending && state.stopped_by != 0) {
@@ -323,7 +443,7 @@ class Supervisor {
     } catch (const base::CommAborted& ignored) {  // the store has ended with node 0
       found_ = verdict;
     }
-    give(Event::verdict_given);
+    conclude();
   }
 
   void announce() {
@@ -332,7 +452,7 @@ class Supervisor {
     std::fflush(stdout);
     base::log(base::LogLevel::error, result_.verdict->text);
     processes_.look_for_stops();
-    for (const RankProcesses::State& state : processes_.states()) {
+    for (const RankProcesses::State& state : crew_.ranks()) {
       // A stopped process reacts to no other signal.
       if (!state.ending && state.stopped_by != 0) processes_.signal(SIGKILL, state.rank);
       if (result_.verdict->ranks == std::vector<int>{state.rank})
@@ -346,7 +466,7 @@ class Supervisor {
   // All ranks may have ended before look() could examine their reports.
   void end_ranks() {
     processes_.drain();
-    result_.ranks = processes_.states();
+    result_.ranks = crew_.ranks();
     if (has_bad_ending()) give(Event::rank_failed);
     while (state_.mode != Mode::deciding && state_.mode != Mode::over) give(Event::all_ended);
   }
@@ -354,7 +474,7 @@ class Supervisor {
   void publish() {
     guarded([this] {
       agreement().publish({result_.node_exit_code(),
-                           options_.epoch < options_.max_restarts && state_.stopped_at == 0});
+                           options_.restarts < options_.max_restarts && state_.stopped_at == 0});
     });
   }
 
@@ -362,11 +482,12 @@ class Supervisor {
     guarded([this] {
       std::optional<int64_t> saved_now;
       if (options_.saved_step) saved_now = options_.saved_step();
-      agreement().propose({.restarts = options_.epoch,
+      agreement().propose({.restarts = options_.restarts,
                            .max_restarts = options_.max_restarts,
                            .fruitless = options_.fruitless,
                            .saved_at_start = saved_at_start_,
-                           .saved_now = saved_now});
+                           .saved_now = saved_now,
+                           .given_up = given_up_});
     });
   }
 
@@ -421,6 +542,16 @@ class Supervisor {
   std::unique_ptr<comm::StoreServer> server_;
   std::unique_ptr<comm::Store> store_;
   std::unique_ptr<comm::Membership> membership_;
+  std::unique_ptr<comm::Store> run_store_;  // has entered no epoch
+
+  int64_t epoch_;
+  Crew crew_;
+  bool is_ready_ = false;    // this node, for the next epoch
+  double verdict_seen_ = 0;  // whose course is not known yet
+  double failed_at_ = 0;     // of the epoch before
+  // ---- on node 0
+  int64_t reached_ = -1, saved_ = -1, fruitless_epochs_ = 0;  // EpochFacts
+  std::string given_up_;                                      // NextCourse::reason
 
   std::optional<int64_t> saved_at_start_;
   double listened_ = 0;
@@ -466,7 +597,7 @@ int JobResult::node_exit_code() const {
   return any(exit_bad_call) ? exit_bad_call : exit_failed;
 }
 
-JobResult run_epoch(const JobOptions& options) { return Supervisor(options).run(); }
+JobResult run_start(const JobOptions& options) { return Supervisor(options).run(); }
 
 void wait_for_restart(double seconds) {
   const double begin = now();

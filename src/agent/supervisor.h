@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Supervisor: runs one epoch of a job on one node. It serves the store, forwards output and
-// signals, turns what it finds into events for the Policy, and carries out the actions.
+// Supervisor: runs one start of a job on one node, from epoch to epoch as long as lost ranks can be
+// replaced. It serves the store, forwards output and signals, turns what it finds into events for
+// the Policy, and carries out the actions.
 #pragma once
 
 #include "agent/job.h"
@@ -9,9 +10,9 @@ namespace trireme::agent {
 
 // Returns when the launchers have agreed on what follows. Throws ConfigError, IoError, CommAborted
 // if the ranks cannot be started.
-JobResult run_epoch(const JobOptions& options);
+JobResult run_start(const JobOptions& options);
 
-// Waits before the next epoch. Throws Stopped when a signal requests this process to stop.
+// Waits before the next start. Throws Stopped when a signal requests this process to stop.
 void wait_for_restart(double seconds);
 
 }  // namespace trireme::agent

@@ -72,7 +72,7 @@ TEST_F(LaunchTrain, processes_threads_and_one_rank_give_the_same_bits) {
 
 TEST_F(LaunchTrain, data_that_is_cut_off_is_in_the_verdict_and_in_the_record) {
   Running running(scratch_.path(),
-                  trireme_command({"launch", "-n", "2", "tiny_run.toml",
+                  trireme_command({"launch", "-n", "2", "--no-elastic", "tiny_run.toml",
                                    "--training.steps=100000000", "--metrics.log_freq=1000000",
                                    "--parallelism.data_parallel_replicate_degree=2"}));
   ASSERT_TRUE(running.wait_for([&] {
@@ -245,7 +245,7 @@ TEST_F(LaunchTrain, a_rank_that_is_killed_is_named) {
     Running running(
         scratch_.path(),
         trireme_command(joined(
-            {"launch", "-n", "2"},
+            {"launch", "-n", "2", "--no-elastic"},
             joined(eight_samples, {"--training.steps=100000000", "--job.dump_folder=" + folder}))));
     ASSERT_TRUE(running.wait_for([&] { return running.err().find("step: ") != std::string::npos; }))
         << running.err();
@@ -282,7 +282,7 @@ TEST_F(LaunchTrain, a_killed_run_resumes_from_its_checkpoint) {
   const std::string quiet = scratch_.read("quiet/weights/final/model.safetensors");
   for (const bool restarts : {false, true}) {
     std::filesystem::remove_all(scratch_.at("run"));
-    Words first = {"launch", "-n", "2"};
+    Words first = {"launch", "-n", "2", "--no-elastic"};
     if (restarts) first.insert(first.end(), {"--restarts", "1"});
     Running running(scratch_.path(), trireme_command(joined(first, words)));
     ASSERT_TRUE(running.wait_for([&] { return has_checkpoint(scratch_); })) << running.err();
@@ -306,7 +306,9 @@ TEST_F(LaunchTrain, a_killed_run_resumes_from_its_checkpoint) {
 TEST_F(LaunchTrain, three_starts_that_save_nothing_end_the_job) {
   const Words words = joined(eight_samples, {"--training.steps=100000", "--checkpoint.interval=0"});
   Running running(scratch_.path(), trireme_command(joined(
-                                       {"launch", "-n", "2", "--restarts", "9", "--json"}, words)));
+                                       {"launch", "-n", "2", "--no-elastic", "--restarts", "9",
+                                        "--json"},
+                                       words)));
   pid_t killed = 0;
   for (int start = 0; start < 3; ++start) {
     pid_t process = 0;
@@ -448,7 +450,8 @@ TEST_F(LaunchTrain, a_stopped_rank_is_named_and_a_stopped_launcher_names_none) {
   const Words words =
       joined(eight_samples, {"--training.steps=100000000", "--metrics.log_freq=1000000",
                              "--elastic.detect_s=1", "--parallelism.data_parallel_shard_degree=2"});
-  Running launcher(scratch_.path(), trireme_command(joined({"launch", "-n", "2"}, words)));
+  Running launcher(scratch_.path(),
+                   trireme_command(joined({"launch", "-n", "2", "--no-elastic"}, words)));
   ASSERT_TRUE(launcher.wait_for([&] {
     return scratch_.has("run/metrics.jsonl") && !scratch_.read("run/metrics.jsonl").empty();
   })) << launcher.err();
@@ -518,7 +521,8 @@ TEST_F(LaunchNodes, a_bad_call_of_one_node_ends_both_with_its_cause) {
 }
 
 TEST_F(LaunchNodes, a_killed_rank_of_one_node_restarts_both) {
-  const Words words = joined(saved_often, {"--training.steps=60", "--checkpoint.interval=20"});
+  const Words words =
+      joined(saved_often, {"--training.steps=60", "--checkpoint.interval=20", "--no-elastic"});
   const auto zero = start_node(0, words), one = start_node(1, words);
   ASSERT_TRUE(zero->wait_for([&] { return has_checkpoint(scratch_); })) << zero->err();
   const pid_t process = train_process_of(scratch_, 1);

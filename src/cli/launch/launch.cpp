@@ -200,6 +200,30 @@ int64_t newest_step(const fs::path& folder) {
   return steps.empty() ? -1 : *std::max_element(steps.begin(), steps.end());
 }
 
+// Returns a command that resumes from the newest checkpoint.
+std::vector<std::string> resuming(std::vector<std::string> command) {
+  std::erase_if(command, [](const std::string& word) {
+    return word == "--overwrite" || word == "--take-over" || word.starts_with("--resume=");
+  });
+  command.emplace_back("--resume=auto");
+  return command;
+}
+
+// Lost ranks are replaced where there are others whose processes can go on, and checkpoints to go
+// back to. Throws ConfigError for spares that would wait for nothing.
+void settle_elastic(const Args& args, const LaunchConfig& launched, agent::JobOptions& options) {
+  options.is_elastic = !args.flag("--no-elastic") && options.ranks_here * options.nodes > 1 &&
+                       launched.loaded && launched.loaded->checkpoint.enable;
+  options.spares = args.small_integer("--spares");
+  if (options.spares < 0 || options.spares > 1024) {
+    throw base::ConfigError(fmt::format("--spares {}: from 0 to 1024", options.spares));
+  }
+  if (options.spares == 0 || options.is_elastic) return;
+  throw base::ConfigError(
+      "--spares needs ranks that are replaced when they are lost: at least two processes of "
+      "`trireme train`, checkpoints (checkpoint.enable), and no --no-elastic");
+}
+
 // Reads the configuration into `launched`, which must outlive the ranks, and sets their command.
 void add_command(const Args& args, LaunchConfig& launched, agent::JobOptions& options) {
   read_config(args, launched);
@@ -223,6 +247,8 @@ void add_command(const Args& args, LaunchConfig& launched, agent::JobOptions& op
     launched.loaded = config;
   }
   options.command.insert(options.command.end(), words.begin(), words.end());
+  options.replacing_command = args.has("--program") ? options.command : resuming(options.command);
+  settle_elastic(args, launched, options);
   options.flight_folder =
       fs::absolute(args.has("--flight") ? fs::path(args.text("--flight")) : folder / "flight")
           .string();
@@ -260,33 +286,37 @@ void find_token_after_failure(const Args& args, agent::JobOptions& options) {
   if (options.node != 0 && !folder.empty()) (void)settle_token(options, folder);
 }
 
-// Changes the options so that the next epoch resumes from the newest checkpoint.
-void prepare_restart(agent::JobOptions& options, const agent::Decision& decision) {
-  const auto selects_start = [](const std::string& word) {
-    return word == "--overwrite" || word == "--take-over" || word.starts_with("--resume=");
-  };
-  std::erase_if(options.command, selects_start);
-  options.command.emplace_back("--resume=auto");
-  ++options.epoch;
-  options.fruitless = decision.fruitless;
+// Changes the options so that the next start resumes from the newest checkpoint.
+void prepare_restart(agent::JobOptions& options, const agent::JobResult& before) {
+  options.command = options.replacing_command;
+  options.epoch = before.epoch + 1;
+  ++options.restarts;
+  options.fruitless = before.decision.fruitless;
   options.starts_over = false;
 }
 
 // Starts the job, and again as long as the launchers decide so.
-agent::JobResult run_epochs(agent::JobOptions& options, const LaunchConfig& launched) {
+agent::JobResult run_starts(agent::JobOptions& options, const LaunchConfig& launched,
+                            int64_t& recoveries) {
   while (true) {
     const double started = obs::wall_seconds();
-    agent::JobResult result = agent::run_epoch(options);
+    options.survived = [&](const agent::JobResult& result) {
+      ++recoveries;
+      if (launched.loaded && options.node == 0) {
+        record_failure(*launched.loaded, {.result = result, .started = started});
+      }
+    };
+    agent::JobResult result = agent::run_start(options);
     const agent::Decision& decision = result.decision;
     if (launched.loaded && options.node == 0) {
       record_failure(*launched.loaded, {.result = result, .started = started});
     }
     if (!decision.reason.empty()) base::log(base::LogLevel::error, decision.reason);
     if (!decision.restarts) return result;
-    prepare_restart(options, decision);
+    prepare_restart(options, result);
     const std::string wait =
         decision.wait_s > 0 ? fmt::format(" in {:g} s", decision.wait_s) : std::string();
-    base::log_info("restart {} of {}{}: from the newest checkpoint", options.epoch,
+    base::log_info("restart {} of {}{}: from the newest checkpoint", options.restarts,
                    options.max_restarts, wait);
     agent::wait_for_restart(decision.wait_s);
   }
@@ -297,10 +327,12 @@ int run_job(const Args& args, agent::JobOptions& options) {
   add_command(args, launched, options);
   const std::unique_ptr<comm::JobTokenFile> token_file =
       settle_token(options, launched.loaded ? launched.loaded->job.dump_folder : "");
-  const agent::JobResult result = run_epochs(options, launched);
+  int64_t recoveries = 0;
+  const agent::JobResult result = run_starts(options, launched, recoveries);
   if (args.wants_json()) {
     base::Json out = result_json(result, options);
-    if (options.max_restarts > 0) out["restarts"] = options.epoch;
+    if (options.max_restarts > 0) out["restarts"] = options.restarts;
+    if (options.is_elastic) out["recoveries"] = recoveries;
     fmt::print("{}\n", out.dump(-1, ' ', false, base::Json::error_handler_t::replace));
   }
   return result.decision.exit_code;
@@ -336,10 +368,14 @@ Verb launch_verb() {
           "With several hosts, run it on each with the same --nnodes and --rdzv and the host's\n"
           "--node-rank; they share the run's folder, or have the same secret in TRIREME_TOKEN.\n"
           "It shows stdout of rank 0 and stderr of all ranks. When a rank dies, sends no\n"
-          "heartbeat for elastic.detect_s seconds or hangs, all processes end and one line names "
-          "the\n"
-          "rank, its last operation and the ranks that wait for it; the flight records of the\n"
-          "ranks are in the run's folder. Errors that every rank would report are reported once,\n"
+          "heartbeat for elastic.detect_s seconds or hangs, one line names the rank, its last\n"
+          "operation and the ranks that wait for it; the flight records of the ranks are in the\n"
+          "run's folder. With checkpoints, another process then takes its place, the others go "
+          "on\n"
+          "in theirs, and the run continues from the newest state that they have together; three\n"
+          "epochs in a row without a newer step end it with exit code 93. Otherwise, and with\n"
+          "--no-elastic, all processes end. Errors that every rank would report are reported "
+          "once,\n"
           "before any rank starts: the product of the degrees of [parallelism] must be the number\n"
           "of processes, and a degree of -1 is computed from it.\n\nExamples:\n"
           "  trireme launch -n 2 configs/kjv.toml --training.steps=300 "
@@ -372,6 +408,13 @@ Verb launch_verb() {
             .help =
                 "How often the job is started again from its newest checkpoint after ranks failed; "
                 "three starts in a row that save no newer one end it"},
+           {.name = "--no-elastic",
+            .kind = Kind::flag,
+            .help = "End all ranks when one is lost, instead of replacing it"},
+           {.name = "--spares",
+            .kind = Kind::integer,
+            .fallback = "0",
+            .help = "Processes on this host that wait for a rank to replace"},
            {.name = "--program", .help = "Program to run instead of `trireme train`"}},
       .takes_overrides = true,
       .run = run_launch_verb};

@@ -23,6 +23,7 @@
 #include "cli/shell/progress.h"
 #include "cli/verbs.h"
 #include "cli/watch/short_findings.h"
+#include "comm/world/epochs.h"
 #include "comm/world/rank_env.h"
 #include "config/config.h"
 #include "config/schema.h"
@@ -190,6 +191,8 @@ int run_train(const Args& args) {
   StopSignals signals;  // before the start-up, so that a request during it is kept
   if (info.has_launcher) signals.watch_launcher(info.life_line);
   info.stop = signals.stop();
+  if (!info.spare.empty()) info = comm::await_part(std::move(info));
+  if (info.is_elastic) info.next_epoch = comm::next_epoch_of(info);
   return run_rank(
       info, {.wants_json = args.wants_json(), .run_folder = [&] { return run_folder_of(args); }},
       [&](const comm::RankInfo& rank) { return run_as(rank, args, signals, given); });

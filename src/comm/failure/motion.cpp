@@ -26,7 +26,10 @@ Motion MotionWatch::look(const Look& look, double now) {
     moved_at_ = now;
   }
   last_ = look;
-  return {.phase = look.phase, .still_s = now - moved_at_, .limit_s = look.has_limit ? limit() : 0};
+  return {.phase = look.phase,
+          .still_s = now - moved_at_,
+          .limit_s = look.has_limit ? limit() : 0,
+          .step = look.step};
 }
 
 double MotionWatch::limit() const {

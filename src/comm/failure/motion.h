@@ -14,6 +14,7 @@ struct Motion {
   std::string phase;   // what the rank does: "step", "data", "compile"
   double still_s = 0;  // for which nothing has moved in it
   double limit_s = 0;  // a rank that is still for longer hangs; 0: no limit
+  int64_t step = 0;    // that it computes, or has finished
 
   bool operator==(const Motion&) const = default;
 };

@@ -106,8 +106,10 @@ std::string to_text(const RankPosition& position) {
   if (position.finished) json["finished"] = json_of(*position.finished);
   if (position.motion) {
     const Motion& motion = *position.motion;
-    json["motion"] = {
-        {"phase", motion.phase}, {"still_s", motion.still_s}, {"limit_s", motion.limit_s}};
+    json["motion"] = {{"phase", motion.phase},
+                      {"still_s", motion.still_s},
+                      {"limit_s", motion.limit_s},
+                      {"step", motion.step}};
   }
   json["reached"] = base::Json::array();
   for (const Call& call : position.reached) json["reached"].push_back(json_of(call));
@@ -130,7 +132,8 @@ std::optional<RankPosition> position_from(const std::string& text, int world) {
       const base::Json& motion = json["motion"];
       position.motion = {.phase = motion.at("phase"),
                          .still_s = motion.at("still_s"),
-                         .limit_s = motion.at("limit_s")};
+                         .limit_s = motion.at("limit_s"),
+                         .step = motion.at("step")};
     }
     if (json.at("reached").size() > max_reached) return std::nullopt;
     for (const base::Json& call : json.at("reached")) {

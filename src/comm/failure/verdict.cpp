@@ -13,20 +13,6 @@ namespace {
 using Call = RankPosition::Call;
 using Reports = std::vector<RankReport>;
 
-// "rank 2", "ranks 0, 1 and 3"; long lists are shortened.
-std::string ranks_text(const std::vector<int>& ranks) {
-  if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
-  constexpr size_t max_shown = 8;
-  const size_t shown = std::min(ranks.size(), max_shown);
-  std::string text = "ranks ";
-  for (size_t i = 0; i < shown; ++i) {
-    const bool is_last = i + 1 == ranks.size();
-    text += fmt::format("{}{}", i == 0 ? "" : is_last ? " and " : ", ", ranks[i]);
-  }
-  if (shown < ranks.size()) text += fmt::format(" and {} more", ranks.size() - shown);
-  return text;
-}
-
 std::string named(int rank, const RankReport& report) {
   if (!report.position) return fmt::format("rank {}", rank);
   return fmt::format("rank {} (process {} on {})", rank, report.position->process,
@@ -274,6 +260,19 @@ bool hangs(const WaitGraph& known, int rank) {
 }
 
 }  // namespace
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
+  constexpr size_t max_shown = 8;
+  const size_t shown = std::min(ranks.size(), max_shown);
+  std::string text = "ranks ";
+  for (size_t i = 0; i < shown; ++i) {
+    const bool is_last = i + 1 == ranks.size();
+    text += fmt::format("{}{}", i == 0 ? "" : is_last ? " and " : ", ", ranks[i]);
+  }
+  if (shown < ranks.size()) text += fmt::format(" and {} more", ranks.size() - shown);
+  return text;
+}
 
 double silent_limit(double deadline_s) {
   return deadline_s > 0 ? std::min(1.5, 0.75 * deadline_s) : 1.5;

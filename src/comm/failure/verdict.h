@@ -76,6 +76,9 @@ std::optional<Verdict> hang_of(const std::vector<RankReport>& reports);
 // heartbeats later is certain.
 std::string cycle_of(const std::vector<RankReport>& reports, int rank);
 
+// Returns "rank 2", "ranks 0, 1 and 3"; long lists are shortened.
+std::string ranks_text(const std::vector<int>& ranks);
+
 // ---- verdicts and positions in the store
 inline const std::string verdict_key = "verdict";
 // The form in the store: JSON.

@@ -331,7 +331,12 @@ RankInfo detect_rank(const Environment& environment) {
   if (info.is_watched) info.life_line = reader.integer("TRIREME_LIFE_LINE").value_or(-1);
   info.debug = debug_from(environment);
   info.cpu_threads = threads_from(environment, info.warnings);
-  if (info.is_watched) info.epoch = reader.integer("TRIREME_EPOCH").value_or(0);
+  if (info.is_watched) {
+    info.epoch = reader.integer("TRIREME_EPOCH").value_or(0);
+    info.is_elastic = reader.text("TRIREME_ELASTIC").has_value();
+    info.joins = reader.text("TRIREME_JOINS").has_value();
+    info.spare = reader.text("TRIREME_SPARE").value_or("");
+  }
   if (const auto deadline = reader.text("TRIREME_DEADLINE")) {
     const auto seconds = number_from(*deadline);
     if (!seconds || !(*seconds > 0)) {
@@ -369,6 +374,9 @@ Environment environment_for(const RankInfo& info) {
   if (!info.flight_folder.empty()) out["TRIREME_FLIGHT"] = info.flight_folder;
   if (!info.token.empty()) out["TRIREME_TOKEN"] = info.token;
   if (info.life_line >= 0) out["TRIREME_LIFE_LINE"] = std::to_string(info.life_line);
+  if (info.is_elastic) out["TRIREME_ELASTIC"] = "1";
+  if (info.joins) out["TRIREME_JOINS"] = "1";
+  if (!info.spare.empty()) out["TRIREME_SPARE"] = info.spare;
   return out;
 }
 

@@ -26,6 +26,10 @@ struct RankInfo {
   int local_rank = 0, local_world = 1;  // on this node
   int node = 0;
   int64_t epoch = 0;  // of the run; processes of lower ones are refused by the store
+  // The launcher replaces ranks that are lost, and this process may outlive its group (epochs.h).
+  bool is_elastic = false;
+  bool joins = false;  // the process replaces another one: it waits until the epoch is formed
+  std::string spare;   // names a process that waits for a rank to replace; empty: it is a rank
   RankSource source = RankSource::none;
   // Address for open_store(). Empty with one rank, and if rendezvous() (comm/world/rendezvous.h)
   // finds it: by PMI on `pmi_descriptor`, or not at all, for the reason `store_problem`.

@@ -13,6 +13,7 @@
 #include "comm/gloo.h"
 #include "comm/nccl.h"
 #include "comm/threads.h"
+#include "comm/world/epochs.h"
 #include "comm/world/process_world.h"
 #include "config/layout.h"
 #include "device/accelerator.h"
@@ -210,6 +211,7 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
                          fmt::format("          processes that communicate over {}",
                                      backend == RankBackend::gloo ? "Gloo" : "NCCL")};
   };
+  if (info.joins) comm::await_formation(info);
   enter_epoch();
   start.number = info.rank;
   start.ranks = info.world;

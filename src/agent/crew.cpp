@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/crew.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text/json.h"
+
+namespace trireme::agent {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int max_replacements = 3;  // of a rank, in one change of epochs
+constexpr double spare_seconds = 2;  // ranks come first
+const std::string list_name = "processes.json";
+
+}  // namespace
+
+Crew::Crew(const JobOptions& options, RankProcesses& processes)
+    : options_(options),
+      processes_(processes),
+      world_(options.ranks_here * options.nodes),
+      epoch_(options.epoch) {}
+
+void Crew::start(const Address& address) {
+  address_ = address;
+  for (int local = 0; local < options_.ranks_here; ++local) {
+    start_rank(options_.node * options_.ranks_here + local, epoch_, false);
+  }
+  for (int spare = 0; spare < options_.spares; ++spare) start_spare();
+}
+
+comm::RankInfo Crew::info_of(int rank, int64_t epoch) const {
+  comm::RankInfo info{.rank = rank,
+                      .world = world_,
+                      .local_rank = rank - options_.node * options_.ranks_here,
+                      .local_world = options_.ranks_here,
+                      .node = options_.node,
+                      .epoch = epoch,
+                      .is_elastic = options_.is_elastic};
+  info.store = address_.store;
+  info.deadline_s = options_.deadline_s;
+  info.flight_folder = options_.flight_folder;
+  info.token = address_.token;
+  return info;
+}
+
+void Crew::start_rank(int rank, int64_t epoch, bool joins) {
+  comm::RankInfo info = info_of(rank, epoch);
+  info.joins = joins;
+  processes_.start(info, joins ? options_.replacing_command : options_.command,
+                   options_.environment);
+}
+
+void Crew::start_spare() {
+  const int number = world_ + spares_started_++;
+  comm::RankInfo info = info_of(options_.node * options_.ranks_here, epoch_);
+  info.spare = fmt::format("{}/{}", options_.node, number);
+  processes_.start(info, options_.replacing_command, options_.environment, number);
+  spares_[number] = info.spare;
+}
+
+std::vector<RankProcesses::State> Crew::ranks() const {
+  std::vector<RankProcesses::State> all = processes_.states();
+  std::erase_if(all, [this](const auto& state) { return !is_rank(state.rank); });
+  return all;
+}
+
+bool Crew::is_any_rank_running() const {
+  const auto all = ranks();
+  return std::any_of(all.begin(), all.end(), [](const auto& state) { return !state.ending; });
+}
+
+void Crew::kill_blamed(const comm::Verdict& verdict) {
+  if (verdict.kind != comm::VerdictKind::stalled) return;  // others end by themselves
+  for (const int rank : verdict.ranks) {
+    if (processes_.id_of(rank) != 0) processes_.signal(SIGKILL, rank);
+  }
+}
+
+bool Crew::replace_ended(comm::EpochKeys& keys, int64_t next_epoch) {
+  for (const RankProcesses::State& state : ranks()) {
+    if (!state.ending) continue;
+    if (++replaced_[state.rank] > max_replacements) return false;
+    processes_.forget(state.rank);
+    const auto spare = std::ranges::find_if(
+        spares_, [this](const auto& one) { return processes_.id_of(one.first) != 0; });
+    if (spare == spares_.end()) {
+      start_rank(state.rank, next_epoch, true);
+      continue;
+    }
+    keys.give_part(spare->second, {.rank = state.rank,
+                                   .local_rank = state.rank - options_.node * options_.ranks_here,
+                                   .epoch = next_epoch});
+    processes_.rename(spare->first, state.rank);
+    spares_.erase(spare);
+  }
+  return true;
+}
+
+std::vector<int> Crew::old_ranks() const {
+  std::vector<int> old;
+  for (const RankProcesses::State& state : ranks()) {
+    if (!replaced_.contains(state.rank)) old.push_back(state.rank);
+  }
+  return old;
+}
+
+bool Crew::is_ready(comm::EpochKeys& keys, int64_t epoch) {
+  const std::vector<bool> left = keys.have_left(epoch, old_ranks());
+  return std::ranges::find(left, false) == left.end();
+}
+
+void Crew::kill_late(comm::EpochKeys& keys, int64_t epoch) {
+  const std::vector<int> old = old_ranks();
+  const std::vector<bool> left = keys.have_left(epoch, old);
+  for (size_t i = 0; i < old.size(); ++i) {
+    if (left[i]) continue;
+    base::log_warning("rank {} has not left epoch {} in time and is started again", old[i], epoch);
+    processes_.signal(SIGKILL, old[i]);
+  }
+}
+
+std::vector<int> Crew::enter(int64_t epoch) {
+  epoch_ = epoch;
+  entered_at_ = 0;
+  std::vector<int> fresh;
+  for (const auto& [rank, times] : replaced_) fresh.push_back(rank);
+  replaced_.clear();
+  return fresh;
+}
+
+void Crew::look_after(double now, bool is_running) {
+  if (entered_at_ == 0) entered_at_ = now;
+  std::erase_if(spares_, [this](const auto& one) {
+    if (processes_.id_of(one.first) != 0) return false;
+    base::log_warning("spare {} has ended", one.second);
+    processes_.forget(one.first);
+    return true;
+  });
+  // A spare that ends at once is not started again and again.
+  const bool may_start = is_running && now - entered_at_ > spare_seconds;
+  while (may_start && std::ssize(spares_) < options_.spares) {
+    start_spare();
+    entered_at_ = now;
+  }
+  write_list();
+}
+
+void Crew::write_list() {
+  if (options_.run_folder.empty()) return;
+  base::Json list = {{"node", options_.node},
+                     {"supervisor", static_cast<int64_t>(::getpid())},
+                     {"epoch", epoch_},
+                     {"ranks", base::Json::array()},
+                     {"spares", base::Json::array()}};
+  for (const RankProcesses::State& state : ranks()) {
+    const pid_t id = processes_.id_of(state.rank);
+    if (id != 0) list["ranks"].push_back({{"rank", state.rank}, {"pid", id}});
+  }
+  for (const auto& [number, name] : spares_) list["spares"].push_back(processes_.id_of(number));
+  std::string text = list.dump() + "\n";
+  std::error_code ignored;
+  if (text == written_ || !fs::exists(fs::path(options_.run_folder) / "owner.json", ignored))
+    return;
+  const fs::path name =
+      fs::path(options_.run_folder) /
+      (options_.node == 0 ? list_name : fmt::format("processes-{}.json", options_.node));
+  const fs::path draft = name.string() + ".new";
+  std::ofstream(draft) << text;
+  fs::rename(draft, name, ignored);
+  if (ignored) {
+    base::log_warning("{} cannot be written: {}", name.string(), ignored.message());
+  }
+  written_ = std::move(text);
+}
+
+}  // namespace trireme::agent

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Crew: the processes of one node of a job. It starts its ranks, and spares that wait for a rank to
+// replace; after a verdict it replaces what is lost. processes.json in the run's folder lists them.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/job.h"
+#include "agent/processes.h"
+#include "comm/failure/verdict.h"
+#include "comm/world/epochs.h"
+
+namespace trireme::agent {
+
+class Crew {
+ public:
+  struct Address {
+    std::string store, token;
+  };
+  // Options and processes must outlive it.
+  Crew(const JobOptions& options, RankProcesses& processes);
+
+  // Starts the ranks and spares. Throws IoError, ConfigError.
+  void start(const Address& address);
+  // Ranks of this node, without spares.
+  std::vector<RankProcesses::State> ranks() const;
+  bool is_rank(int number) const { return number < world_; }
+  bool is_any_rank_running() const;
+
+  // ---- between two epochs
+  // Kills the ranks of this node that the verdict blames: they may hang.
+  void kill_blamed(const comm::Verdict& verdict);
+  // Starts a process, or names a spare, for every rank that has ended. Returns false if one of them
+  // has ended as often as may be in one change of epochs.
+  bool replace_ended(comm::EpochKeys& keys, int64_t next_epoch);
+  // Has every rank left the epoch, or been replaced?
+  bool is_ready(comm::EpochKeys& keys, int64_t epoch);
+  // Kills the ranks that have not.
+  void kill_late(comm::EpochKeys& keys, int64_t epoch);
+  // The next epoch has begun. Returns the ranks that are new processes in it.
+  std::vector<int> enter(int64_t epoch);
+
+  // To be called now and then: replaces spares if the job runs, and writes processes.json.
+  void look_after(double now, bool is_running);
+
+ private:
+  void start_rank(int rank, int64_t epoch, bool joins);
+  void start_spare();
+  comm::RankInfo info_of(int rank, int64_t epoch) const;
+  std::vector<int> old_ranks() const;
+  void write_list();
+
+  const JobOptions& options_;
+  RankProcesses& processes_;
+  const int world_;
+  Address address_;
+  int64_t epoch_;
+  std::map<int, int> replaced_;        // in this change of epochs: how often, by rank
+  std::map<int, std::string> spares_;  // their names in the store, by their number in processes_
+  int spares_started_ = 0;
+  double entered_at_ = 0;
+  std::string written_;  // of processes.json
+};
+
+}  // namespace trireme::agent

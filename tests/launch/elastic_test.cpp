@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// trireme launch replaces ranks that are lost, while the others go on in their processes.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <map>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/text/json.h"
+#include "comm/gloo.h"
+#include "comm/store/store_server.h"
+#include "tests/cli/program.h"
+
+namespace trireme::tests {
+namespace {
+
+using Words = std::vector<std::string>;
+
+const std::string weights_file = "weights/final/model.safetensors";
+
+Words together(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+class Elastic : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!comm::gloo_status().empty()) GTEST_SKIP() << comm::gloo_status();
+    write_tiny(scratch_);
+  }
+
+  Words settings(int steps, const std::string& folder) const {
+    return together(
+        {"tiny_run.toml", fmt::format("--training.steps={}", steps),
+         "--training.local_batch_size=1", "--training.global_batch_size=4",
+         "--parallelism.logical_dp=4", "--job.dump_folder=" + folder, "--system.device=cpu"},
+        layout_);
+  }
+  std::string quiet_weights(int steps) {
+    const Outcome outcome =
+        trireme(scratch_, together({"launch", "-n", "4"}, settings(steps, "quiet")));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return scratch_.read("quiet/" + weights_file);
+  }
+  std::unique_ptr<Running> launch(int steps, const Words& more) const {
+    return std::make_unique<Running>(
+        scratch_.path(),
+        trireme_command(together(together({"launch", "-n", "4"}, more), settings(steps, "run"))));
+  }
+  // Returns the process of a rank in an epoch, by processes.json; 0: there is none yet.
+  pid_t process_of(int rank, int64_t epoch, const std::string& list = "processes.json") const {
+    if (!scratch_.has("run/" + list)) return 0;
+    const base::Json processes = base::Json::parse(scratch_.read("run/" + list));
+    if (processes.at("epoch").get<int64_t>() < epoch) return 0;
+    for (const base::Json& one : processes.at("ranks")) {
+      if (one.at("rank").get<int>() == rank) return one.at("pid").get<pid_t>();
+    }
+    return 0;
+  }
+  bool has_step(int step) const {
+    return scratch_.has("run/metrics.jsonl") &&
+           scratch_.read("run/metrics.jsonl").find(fmt::format("\"step\":{},", step)) !=
+               std::string::npos;
+  }
+  // Sends a signal to a rank when the run has finished a step in this epoch.
+  void disturb(Running& running, int number, int rank, int step, int64_t epoch) {
+    ASSERT_TRUE(running.wait_for([&] { return has_step(step) && process_of(rank, epoch) > 0; }))
+        << running.err();
+    ASSERT_EQ(::kill(process_of(rank, epoch), number), 0);
+  }
+  // Every step has one loss, however often it was computed.
+  void expect_each_step_once(int steps) const {
+    std::map<int64_t, std::set<double>> losses;
+    std::istringstream lines(scratch_.read("run/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const base::Json metrics = base::Json::parse(line);
+      if (!metrics.contains("loss_metrics/global_avg_loss")) continue;
+      losses[metrics.at("step").get<int64_t>()].insert(
+          metrics.at("loss_metrics/global_avg_loss").get<double>());
+    }
+    EXPECT_EQ(losses.size(), static_cast<size_t>(steps));
+    for (const auto& [step, values] : losses) EXPECT_EQ(values.size(), 1U) << "step " << step;
+  }
+
+  Scratch scratch_;
+  Words layout_ = {"--parallelism.data_parallel_replicate_degree=4"};
+};
+
+TEST_F(Elastic, killed_ranks_are_replaced_and_the_bits_stay) {
+  constexpr int steps = 80;
+  const std::string expected = quiet_weights(steps);
+  const auto running = launch(steps, {"--json"});
+  disturb(*running, SIGKILL, 2, 20, 0);
+  disturb(*running, SIGKILL, 0, 40, 1);
+  const Outcome outcome = running->wait();
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(scratch_.read("run/" + weights_file) == expected);
+  expect_each_step_once(steps);
+  EXPECT_NE(outcome.err.find("error: rank 2 (process "), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("epoch 1: rank 2 of this node replaced"), std::string::npos);
+  EXPECT_NE(outcome.err.find("epoch 2: rank 0 of this node replaced"), std::string::npos);
+  EXPECT_NE(outcome.err.find(" from its own copy; 0 steps are repeated"), std::string::npos);
+  const base::Json result = base::Json::parse(outcome.out);
+  EXPECT_TRUE(result.at("ok").get<bool>());
+  EXPECT_EQ(result.at("recoveries"), 2);
+  // Verdicts of epochs that are over do not end a run.
+  const std::string list = trireme(scratch_, {"diagnose", "run"}).out;
+  EXPECT_NE(list.find("after 2 failures"), std::string::npos) << list;
+}
+
+TEST_F(Elastic, a_spare_takes_the_place_of_a_rank_that_is_stopped) {
+  constexpr int steps = 60;
+  const std::string expected = quiet_weights(steps);
+  const auto running = launch(steps, {"--spares=1", "--elastic.detect_s=1"});
+  pid_t spare = 0;
+  ASSERT_TRUE(running->wait_for([&] {
+    if (!has_step(10)) return false;
+    const base::Json all = base::Json::parse(scratch_.read("run/processes.json"));
+    if (!all.at("spares").empty()) spare = all.at("spares")[0].get<pid_t>();
+    return spare > 0;
+  })) << running->err();
+  disturb(*running, SIGSTOP, 3, 20, 0);
+  ASSERT_TRUE(running->wait_for([&] { return process_of(3, 1) > 0; })) << running->err();
+  EXPECT_EQ(process_of(3, 1), spare);
+  const Outcome outcome = running->wait();
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("error: rank 3 (process "), std::string::npos) << outcome.err;
+  EXPECT_TRUE(scratch_.read("run/" + weights_file) == expected);
+}
+
+TEST_F(Elastic, shards_go_back_to_the_newest_checkpoint) {
+  constexpr int steps = 60;
+  layout_ = {"--parallelism.data_parallel_shard_degree=4", "--parallelism.zero_stage=2",
+             "--checkpoint.interval=10"};
+  const std::string expected = quiet_weights(steps);
+  const auto running = launch(steps, {});
+  disturb(*running, SIGKILL, 1, 25, 0);
+  const Outcome outcome = running->wait();
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(scratch_.read("run/" + weights_file) == expected);
+  expect_each_step_once(steps);
+}
+
+TEST_F(Elastic, epochs_without_progress_end_the_run) {
+  layout_ = {"--parallelism.data_parallel_shard_degree=4", "--checkpoint.interval=0"};
+  const auto running = launch(100000, {"--json"});
+  disturb(*running, SIGKILL, 1, 30, 0);
+  // From the first step again: none of these epochs comes as far.
+  for (int64_t epoch = 1; epoch <= 3; ++epoch) {
+    ASSERT_TRUE(running->wait_for([&] { return process_of(1, epoch) > 0; })) << running->err();
+    ASSERT_EQ(::kill(process_of(1, epoch), SIGKILL), 0);
+  }
+  const Outcome outcome = running->wait();
+  EXPECT_EQ(outcome.exit_code, 93) << outcome.err;
+  const base::Json result = base::Json::parse(outcome.out);
+  EXPECT_NE(result.at("reason").get<std::string>().find("3 epochs in a row came to no step after"),
+            std::string::npos)
+      << outcome.out;
+}
+
+TEST_F(Elastic, a_request_to_stop_after_a_recovery_saves) {
+  const auto running = launch(100000, {});
+  disturb(*running, SIGKILL, 1, 10, 0);
+  ASSERT_TRUE(running->wait_for([&] {
+    return running->err().find("continues after step") != std::string::npos && has_step(20);
+  })) << running->err();
+  running->signal(SIGTERM);
+  const Outcome outcome = running->wait();
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.err;
+  EXPECT_NE(outcome.err.find("is saved; --resume auto continues"), std::string::npos)
+      << outcome.err;
+}
+
+TEST_F(Elastic, a_lost_rank_of_another_node_is_replaced_there) {
+  constexpr int steps = 60;
+  const std::string expected = quiet_weights(steps);
+  const int port = comm::StoreServer({.host = "127.0.0.1"}).port();
+  std::vector<std::unique_ptr<Running>> nodes;
+  for (int node = 0; node < 2; ++node) {
+    nodes.push_back(std::make_unique<Running>(
+        scratch_.path(), trireme_command(together(
+                             {"launch", "-n", "2", "--nnodes", "2", "--node-rank",
+                              std::to_string(node), "--rdzv", fmt::format("127.0.0.1:{}", port)},
+                             settings(steps, "run")))));
+  }
+  ASSERT_TRUE(nodes[0]->wait_for([&] {
+    return has_step(20) && process_of(3, 0, "processes-1.json") > 0;
+  })) << nodes[0]->err();
+  ASSERT_EQ(::kill(process_of(3, 0, "processes-1.json"), SIGKILL), 0);
+  for (const auto& node : nodes) {
+    const Outcome outcome = node->wait();
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  }
+  EXPECT_NE(nodes[1]->err().find("epoch 1: rank 3 of this node replaced"), std::string::npos)
+      << nodes[1]->err();
+  EXPECT_NE(nodes[0]->err().find("epoch 1: no rank of this node was lost"), std::string::npos)
+      << nodes[0]->err();
+  EXPECT_TRUE(scratch_.read("run/" + weights_file) == expected);
+}
+
+TEST_F(Elastic, spares_that_would_wait_for_nothing_are_refused) {
+  layout_.clear();
+  for (const Words& words : {Words{"-n", "1"}, Words{"-n", "4", "--no-elastic"},
+                             Words{"-n", "4", "--checkpoint.enable=false"}}) {
+    const Outcome outcome = trireme(
+        scratch_, together({"launch", "--spares", "1"}, together(words, settings(4, "run"))));
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+    EXPECT_NE(outcome.err.find("--spares "), std::string::npos) << outcome.err;
+  }
+}
+
+}  // namespace
+}  // namespace trireme::tests
