@@ -5,12 +5,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <fstream>
 #include <map>
 #include <system_error>
 #include <utility>
 
 #include "base/error.h"
-#include "base/system/durable_file.h"
 #include "base/text/json.h"
 #include "base/text/pickle.h"
 
@@ -109,6 +110,15 @@ struct GroupStatus {
 
 Json sizes(int64_t elements) { return Json::array({Json::array({elements})}); }
 
+// Not synced: a process that goes on with another epoch does not wait for the disk, and the text
+// outlives the process.
+void write(const std::filesystem::path& file, const std::string& text) {
+  std::ofstream out(file, std::ios::binary);
+  out << text;
+  out.close();
+  if (!out) throw std::system_error(errno, std::generic_category(), file.string());
+}
+
 }  // namespace
 
 std::string group_number(std::string_view name, const std::vector<int>& ranks) {
@@ -180,8 +190,8 @@ std::string flight_pickle_name(int rank) { return fmt::format("_dump_{}", rank);
 
 void write_flight_record(const std::filesystem::path& folder, int rank, const Json& record) {
   try {
-    base::write_synced(folder / flight_pickle_name(rank), base::pickle(record));
-    base::write_synced(folder / flight_json_name(rank), record.dump(1));
+    write(folder / flight_pickle_name(rank), base::pickle(record));
+    write(folder / flight_json_name(rank), record.dump(1));
   } catch (const std::system_error& error) {
     throw base::IoError(fmt::format("the flight record of rank {} cannot be written to {}: {}",
                                     rank, folder.string(), error.what()));
