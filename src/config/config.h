@@ -208,6 +208,10 @@ struct Comm {
 
 struct Elastic {
   double detect_s = 5;
+  std::string peer = "auto";
+  int64_t peer_interval = 0;
+  double peer_cost = 0.01;
+  int64_t peer_buffers = 2;
 };
 
 struct System {

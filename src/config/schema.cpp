@@ -402,6 +402,18 @@ std::vector<Key> keys_of(Config& c) {
   k.number("detect_s", c.elastic.detect_s, positive(),
            "seconds after which a rank that sends no heartbeat is found to have stalled, under "
            "trireme launch");
+  k.choice("peer", c.elastic.peer, {"auto", "true", "false"},
+           "copies of each rank's training state in host memory that outlives its process, under "
+           "trireme launch; auto: if some part of the state is on one rank only");
+  k.number("peer_interval", c.elastic.peer_interval, {.low = 0, .high = 1000000000},
+           "steps between these copies; 0: the smallest number at which they cost at most "
+           "elastic.peer_cost");
+  k.number("peer_cost", c.elastic.peer_cost, positive(),
+           "with elastic.peer_interval = 0: the time for which copies may delay steps, as a "
+           "fraction of the time of steps");
+  k.number("peer_buffers", c.elastic.peer_buffers, {.low = 2, .high = 3},
+           "copies of the state in memory of each rank: 2, or 3, of which one more may be "
+           "incomplete");
 
   k.section("system");
   k.choice("device", c.system.device, {"auto", "cuda", "gpu", "cpu"},

@@ -15,10 +15,15 @@
 //                                         without a launcher: tests/launch/lives.h
 //   rank_program loop [--steps=N] [FAULT] sums until it is killed; writes rankN.pid when it begins
 //
-//   rank_program epochs --rank=R --world=N --epoch=E --store=ADDRESS [--resume] [KEY=VALUE...]
+//   rank_program epochs --rank=R --world=N --epoch=E --store=ADDRESS [--resume] [--memory=FD]
+//                       [--copies=FD,FD,... --interval=N --pause=STEP] [KEY=VALUE...]
 //                                         trains tiny_run.toml; after an abort this process waits
 //                                         for the next epoch, which the key formed/<epoch>
-//                                         announces
+//                                         announces. FD: memory for copies of its state. With
+//                                         --copies no step ends before all ranks have sealed the
+//                                         copies that are due before it, and the step STEP of the
+//                                         first epoch ends once a file "go" exists, after it
+//                                         has written a file "paused"
 //
 // All run over Gloo, or with --nccl over NCCL on GPU (local rank) modulo (GPUs of this host), where
 // sums are NCCL's unless --fixed is also given.
@@ -35,12 +40,15 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/log.h"
 #include "base/system/rank_activity.h"
+#include "ckpt/memory/copy_memory.h"
 #include "cli/shell/environment.h"
 #include "comm/gloo.h"
 #include "comm/nccl.h"
@@ -143,6 +151,51 @@ int loop(comm::Communicator& world, device::Device& device, const Options& optio
   return 0;
 }
 
+// Waits on the first rank after a step, so that a test knows what has happened by then.
+class Pace {
+ public:
+  explicit Pace(const Options& options)
+      : interval_(integer_of(options, "--interval", 1)), pause_(integer_of(options, "--pause", 0)) {
+    const auto found = options.find("--copies");
+    if (found == options.end()) return;
+    std::istringstream numbers(found->second);
+    for (std::string number; std::getline(numbers, number, ',');) {
+      copies_.push_back(static_cast<int>(comm::integer_from(number).value()));
+    }
+  }
+
+  void after(int64_t step) const {
+    if (copies_.empty()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the test must be able to act
+      return;
+    }
+    // Copies are due after the first step, and then after every interval.
+    const int64_t due = step - 1 - (step - 2 + interval_) % interval_;
+    for (const int copy : copies_) {
+      wait_for([&] { return due < 1 || newest(copy) >= due; });
+    }
+    if (step != pause_) return;
+    std::ofstream("paused").flush();
+    wait_for([] { return ::access("go", F_OK) == 0; });
+  }
+
+ private:
+  static int64_t newest(int descriptor) {
+    const auto copies = ckpt::CopyMemory::copies_in(descriptor);
+    return copies.empty() ? -1 : copies.front().label.step;
+  }
+  template <typename Holds>
+  static void wait_for(const Holds& holds) {
+    for (int i = 0; !holds(); ++i) {
+      if (i > 60'000) throw std::runtime_error("waited for a minute");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+  int64_t interval_, pause_;
+  std::vector<int> copies_;
+};
+
 // A run whose processes outlive their groups.
 int train_epochs(const Options& options) {
   comm::RankInfo info{.rank = integer_of(options, "--rank", 0),
@@ -153,7 +206,8 @@ int train_epochs(const Options& options) {
                       .token = "epochs",
                       .has_secret_token = true,
                       .is_watched = true,
-                      .deadline_s = 60};
+                      .deadline_s = 60,
+                      .memory_fd = integer_of(options, "--memory", -1)};
   info.local_rank = info.rank;
   info.local_world = info.world;
   int64_t epoch = info.epoch;
@@ -167,6 +221,7 @@ int train_epochs(const Options& options) {
     next.epoch = epoch;
     return next;
   };
+  const Pace pace(options);
   config::LoadOptions load{.world = info.world};
   for (const auto& [key, value] : options) {
     if (key.find('.') != std::string::npos)
@@ -175,8 +230,8 @@ int train_epochs(const Options& options) {
   const train::TrainHooks hooks{
       .log = [](std::string_view text) { base::log_info("{}", text); },
       .progress =
-          [](int64_t, std::string_view) {  // no step ends before the test can act
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          [&](int64_t step, std::string_view) {
+            if (epoch == 0) pace.after(step);
           },
       .resume = {.from = options.contains("--resume") ? train::Resume::From::newest
                                                       : train::Resume::From::start}};
@@ -187,6 +242,7 @@ int train_epochs(const Options& options) {
              summary.attempt_steps, summary.total_tokens, summary.resumed_from, epoch);
   for (const train::RankFigures& rank : summary.ranks) {
     fmt::print("kept {} of {}\n", rank.rebuild.measured_bytes, rank.rebuild.predicted_bytes);
+    fmt::print("copies {} of {}\n", rank.copies.measured_bytes, rank.copies.predicted_bytes);
   }
   return 0;
 }

@@ -83,6 +83,8 @@ base::Json summary_json(const train::TrainSummary& s) {
                             {"checkpoints_measured_bytes", rank.checkpoints.measured_bytes},
                             {"rebuild_predicted_bytes", rank.rebuild.predicted_bytes},
                             {"rebuild_measured_bytes", rank.rebuild.measured_bytes},
+                            {"copies_predicted_bytes", rank.copies.predicted_bytes},
+                            {"copies_measured_bytes", rank.copies.measured_bytes},
                             {"traffic_predicted_bytes", rank.predicted_traffic_bytes},
                             {"traffic_counted_bytes", rank.counted_traffic_bytes}});
   }
@@ -116,6 +118,13 @@ base::Json summary_json(const train::TrainSummary& s) {
                           {"memory_predicted_bytes", s.checkpoint_memory.predicted_bytes},
                           {"memory_measured_bytes", s.checkpoint_memory.measured_bytes}};
   }
+  if (s.copies.copies + s.copies.skipped > 0) {
+    out["copies"] = {{"made", s.copies.copies},
+                     {"skipped", s.copies.skipped},
+                     {"failed", s.copies.failed},
+                     {"interval_steps", s.copies.interval},
+                     {"exposed_seconds", s.copies.exposed_seconds}};
+  }
   return out;
 }
 
@@ -128,7 +137,7 @@ void print_summary(const train::TrainSummary& s, bool with_curve) {
   }
   if (s.attempt_steps > 0) {
     fmt::print("\n{}\n", train::memory_table_text(s.predicted, s.measured, s.checkpoint_memory,
-                                                  s.rebuild_memory));
+                                                  s.rebuild_memory, s.copy_memory));
   }
   if (s.attempt_steps > 0 && s.ranks.size() > 1)
     fmt::print("{}\n", train::ranks_table_text(s.ranks));

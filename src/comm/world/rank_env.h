@@ -61,6 +61,10 @@ struct RankInfo {
   // waits for the next one, and returns the same rank in it, or none if the process is to end. The
   // run of a later epoch continues that of the first: all ranks of a run set it, or none.
   std::function<std::optional<RankInfo>()> next_epoch;
+  // Memory for copies of this rank's training state, which `trireme launch` holds, too, and gives
+  // to the process that replaces this one (ckpt/memory/copy_memory.h): a descriptor; -1: none.
+  int memory_fd = -1;
+
   std::vector<std::string> nodes;  // of the job, if the environment lists them (Slurm)
   std::vector<std::string> warnings;
 

@@ -29,11 +29,7 @@ void Checkpointer::save(int64_t step, const base::Json& state) {
   manifest_.files.clear();
   manifest_.state = state;
   manifest_.state["clipping"] = clipping;
-  // Copies the state as it is after all queued work; the next update waits for the copies.
-  engine_.flush_updates();
-  copy_->wait(engine_.compute().record());
-  for (const StagedCopy& copy : copies_) copy.start(*copy_, staged_);
-  engine_.hold_state(copy_->record());
+  snapshot_.begin(staged_);
   set_status({.phase = Phase::writing, .file = {}}, "");
   start([this] {
     if (rank_.is_alone()) {
@@ -84,7 +80,7 @@ void Checkpointer::start(std::function<Status()> work) {
   join();
   const auto run = [this, work = std::move(work)] {
     try {
-      copy_->device().use_on_this_thread();
+      snapshot_.device().use_on_this_thread();
       set_status(work(), "");
     } catch (const base::Fenced& error) {
       set_status({.phase = Phase::fenced, .file = {}}, error.what());
@@ -100,10 +96,10 @@ void Checkpointer::start(std::function<Status()> work) {
 }
 
 ckpt::FileInfo Checkpointer::write() {
-  copy_->synchronize();
+  snapshot_.wait();
   workspace_.clear();  // of the save before
   const auto joining = workspace_.take(joining_bytes(engine_.plan()));
-  for (const StagedCopy& copy : copies_) copy.finish(staged_, joining);
+  snapshot_.finish(staged_, joining);
   workspace_.clear();
   return ckpt::write_data(disk_,
                           {.folder = draft_->folder,
@@ -151,7 +147,7 @@ void Checkpointer::poll() {
 // Leaves the draft to the process that took over: it owns the folder now.
 void Checkpointer::throw_fenced() {
   join();
-  copy_->synchronize();
+  snapshot_.wait();
   is_saving_ = false;
   const std::scoped_lock lock(mutex_);
   throw base::Fenced(!problem_.empty() ? problem_
@@ -176,7 +172,7 @@ void Checkpointer::finish() {
 
 void Checkpointer::end_save(const std::vector<Status>& all) {
   join();
-  copy_->synchronize();  // a save that failed early left copies behind
+  snapshot_.wait();  // a save that failed early left copies behind
   const auto failed = std::find_if(
       all.begin(), all.end(), [](const Status& status) { return status.phase == Phase::failed; });
   if (failed == all.end()) {

@@ -2,8 +2,8 @@
 // Checkpointer: saves the complete state of a run while training continues, and loads it into any
 // layout.
 //
-// A save takes the state after a step: a side stream copies it to host memory (staging) while the
-// next step computes, whose update waits until the copy is done; a thread writes, hashes and syncs.
+// A save takes the state after a step: a Snapshot copies it to host memory while the next step
+// computes; a thread writes, hashes and syncs.
 // With several ranks each writes its own file, and the first rank commits once all have reported in
 // poll() that theirs is durable. A failed save is logged and abandoned; training continues.
 #pragma once
@@ -27,6 +27,7 @@
 #include "ckpt/generation/tokenizer_copy.h"
 #include "engine/engine.h"
 #include "train/checkpointing/saved_state.h"
+#include "train/checkpointing/snapshot.h"
 #include "train/setup/rank.h"
 
 namespace trireme::train {
@@ -92,6 +93,8 @@ class Checkpointer {
   // Waits for a save that is in progress, and commits it. Collective.
   void finish();
   const SaveFigures& figures() const { return figures_; }
+  // What save() copies with, for another snapshot of the same step.
+  const Snapshot& snapshot() const { return snapshot_; }
 
   struct Loaded {
     int64_t step = 0;
@@ -172,10 +175,9 @@ class Checkpointer {
   ckpt::FileLayout layout_;
   device::HostBuffer memory_;
   // Declared after the memory that it copies to: its destructor waits for queued copies.
-  std::unique_ptr<device::Stream> copy_;
-  std::byte* staged_;               // in memory_: the content of the file,
-  ckpt::Workspace workspace_;       // followed by the writer's workspace
-  std::vector<StagedCopy> copies_;  // the same for every save
+  Snapshot snapshot_;
+  std::byte* staged_;          // in memory_: the content of the file,
+  ckpt::Workspace workspace_;  // followed by the writer's workspace
 
   // ---- the save that is in progress
   bool is_saving_ = false;

@@ -21,13 +21,12 @@ Checkpointer::Checkpointer(engine::Engine& engine, const spec::ModelSpec& model,
       memory_(device.make_host_buffer(
           device::Mem::checkpoint,
           memory_bytes(model, engine.plan(), rank.number(), options_.reread), "checkpoints")),
-      copy_(device.make_side_stream("checkpoint")),
+      snapshot_(engine, device, "checkpoint", staged_copies(engine, model, rank.coord(), layout_)),
       // Direct I/O needs page-aligned memory.
       staged_(memory_.data() + (-reinterpret_cast<uintptr_t>(memory_.data()) %
                                 static_cast<uintptr_t>(ckpt::page_bytes))),
       workspace_({staged_ + layout_.bytes, static_cast<size_t>(workspace_bytes(
-                                               layout_, engine.plan(), rank.number(), io()))}),
-      copies_(staged_copies(engine, model, rank.coord(), layout_)) {
+                                               layout_, engine.plan(), rank.number(), io()))}) {
   manifest_.plan = spec::to_json(engine.plan());
   manifest_.tensors = saved_tensors(model, engine.plan());
 }
@@ -71,9 +70,8 @@ int64_t Checkpointer::manifest_bytes(const base::Json& state) const {
 }
 
 int64_t Checkpointer::used_bytes() const {
-  int64_t staged = 0;
-  for (const StagedCopy& copy : copies_) staged = std::max(staged, copy.to + copy.bytes());
-  return ckpt::page_bytes + base::round_up(staged, ckpt::page_bytes) + workspace_.high_water();
+  return ckpt::page_bytes + base::round_up(snapshot_.bytes(), ckpt::page_bytes) +
+         workspace_.high_water();
 }
 
 int64_t Checkpointer::joining_bytes(const spec::Plan& plan) {

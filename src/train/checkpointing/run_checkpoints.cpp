@@ -2,8 +2,11 @@
 #include "train/checkpointing/run_checkpoints.h"
 
 #include <algorithm>
+#include <array>
 
+#include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text/json.h"
 #include "ckpt/disk/posix_disk.h"
 #include "ckpt/generation/folder.h"
@@ -56,6 +59,7 @@ RunCheckpoints::RunCheckpoints(const Parts& parts, const Resume& resume, ckpt::G
       contents_(parts.contents),
       tokenizer_(parts.tokenizer),
       model_(parts.model),
+      engine_(&parts.engine),
       plan_(&parts.engine.plan()),
       rank_(parts.rank),
       device_(parts.device),
@@ -64,6 +68,10 @@ RunCheckpoints::RunCheckpoints(const Parts& parts, const Resume& resume, ckpt::G
       hooks_(std::move(hooks)),
       disk_(ckpt::posix_disk()),
       guard_(std::move(guard)),
+      copy_memory_(parts.copy_memory),
+      epoch_(parts.epoch),
+      copy_pace_(config_.elastic.peer_interval, config_.elastic.peer_cost),
+      copy_figures_(parts.earlier_copies),
       released_figures_(parts.earlier) {
   if (!saves_ && resume_.from == Resume::From::start) return;
   make_checkpointer(parts.engine);
@@ -79,17 +87,39 @@ void RunCheckpoints::make_checkpointer(engine::Engine& engine) {
                         hooks_);
 }
 
+void RunCheckpoints::make_copies(engine::Engine& engine, int64_t step) {
+  if (copy_memory_ == nullptr) return;
+  // Only the first rank knows the run.
+  std::array<char, 40> run{};
+  TRIREME_CHECK(begin_.writer.run.size() < run.size(), "run '{}'", begin_.writer.run);
+  std::ranges::copy(begin_.writer.run, run.begin());
+  run = rank_.gather(run).front();
+  copies_.emplace(MemoryCopies::Parts{.engine = engine,
+                                      .model = model_,
+                                      .rank = rank_,
+                                      .device = device_,
+                                      .memory = *copy_memory_,
+                                      .pace = copy_pace_,
+                                      .figures = copy_figures_});
+  copies_->begin(run.data(), epoch_, step);
+}
+
 void RunCheckpoints::release_engine() {
   finish();
+  if (copies_) copies_->finish();
+  copies_.reset();
   released_figures_ = figures();
   checkpointer_.reset();
 }
 
 void RunCheckpoints::use_engine(engine::Engine& engine) {
+  engine_ = &engine;
   plan_ = &engine.plan();
-  if (!saves_) return;
-  make_checkpointer(engine);
-  checkpointer_->continue_run(begin_);
+  if (saves_) {
+    make_checkpointer(engine);
+    checkpointer_->continue_run(begin_);
+  }
+  make_copies(engine, timeline_.step());
 }
 
 SaveFigures RunCheckpoints::figures() const {
@@ -103,6 +133,7 @@ SaveFigures RunCheckpoints::figures() const {
 }
 
 void RunCheckpoints::load_into(engine::Engine& engine) {
+  engine_ = &engine;
   plan_ = &engine.plan();
   make_checkpointer(engine);
 }
@@ -146,13 +177,14 @@ std::optional<Resumed> RunCheckpoints::resume(const ResumeHooks& hooks) {
 }
 
 void RunCheckpoints::begin(const Checkpointer::Begin& begin) {
-  if (!saves_) {
-    checkpointer_.reset();
-    return;
-  }
   begin_ = begin;
-  checkpointer_->begin_run(begin);
+  if (saves_) {
+    checkpointer_->begin_run(begin);
+  } else {
+    checkpointer_.reset();
+  }
   saved_at_ = obs::steady_seconds();
+  make_copies(*engine_, begin.step);
 }
 
 void RunCheckpoints::check(const Checkpointer::Loaded& loaded) const {
@@ -332,8 +364,30 @@ base::Json RunCheckpoints::saved_state(int64_t step) const {
   return state;
 }
 
+void RunCheckpoints::copy(const KeptState::Point& at, const std::vector<int>& bf16_blocks,
+                          double step_seconds) {
+  const kernels::StepState state = engine_->step_state();  // waits for the device
+  copies_->copy({.at = at,
+                 .bf16_blocks = bf16_blocks,
+                 .step_state = state,
+                 .step_seconds = step_seconds,
+                 .other = saved_step_ == at.step ? &checkpointer_->snapshot() : nullptr,
+                 .is_complete = timeline_.step_of_count(state.applied + state.skipped) == at.step});
+  if (const std::string problem = copies_->problem(); !problem.empty()) {
+    base::log_warning("rank {}: {}", rank_.number(), problem);
+  }
+}
+
+HostMemoryUse RunCheckpoints::copy_memory() const {
+  if (copy_memory_ == nullptr) return {};
+  return {.predicted_bytes = copy_memory_bytes(model_, *plan_, rank_.number(),
+                                               static_cast<int>(config_.elastic.peer_buffers)),
+          .measured_bytes = copy_memory_->reserved_bytes()};
+}
+
 void RunCheckpoints::save(int64_t step) {
   saved_at_ = obs::steady_seconds();
+  saved_step_ = step;
   checkpointer_->save(step, saved_state(step));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // RunCheckpoints: when a run saves its state, what it saves besides tensors, and how it resumes
-// from a checkpoint. Checkpointer writes and reads the files.
+// from a checkpoint. Checkpointer writes and reads the files, MemoryCopies keeps copies in memory.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 #include "train/batches/data_sets.h"
 #include "train/batches/run_tokenizer.h"
 #include "train/checkpointing/checkpointer.h"
+#include "train/checkpointing/memory_copies.h"
 #include "train/checkpointing/resume_changes.h"
 #include "train/checkpointing/resume_point.h"
 #include "train/run/state/timeline.h"
@@ -46,7 +47,10 @@ class RunCheckpoints {
     const spec::ModelSpec& model;
     Rank& rank;
     device::Device& device;
-    SaveFigures earlier{};  // saves of the same attempt before
+    ckpt::CopyMemory* copy_memory = nullptr;  // null: the run keeps no copies in memory
+    int64_t epoch = 0;                        // of the run's group of ranks
+    SaveFigures earlier{};                    // saves of the same attempt before
+    CopyFigures earlier_copies{};             // likewise
   };
   RunCheckpoints(const Parts&, const Resume&, ckpt::Guard guard, CheckpointHooks hooks);
 
@@ -83,6 +87,15 @@ class RunCheckpoints {
   void save(int64_t step);  // collective
   void finish();            // waits until the last save is durable. Collective
   SaveFigures figures() const;
+
+  // ---- copies in memory that outlives the process
+  // Is a copy to be made after this step? The same on all ranks.
+  bool copies_at(int64_t step) const { return copies_ && copies_->is_due(step); }
+  // Makes it, unless ranks skip it. `step_seconds`: of a step, about. Waits for the device.
+  // REQUIRES: copies_at(); a save of the same step was begun before. Collective.
+  void copy(const KeptState::Point&, const std::vector<int>& bf16_blocks, double step_seconds);
+  const CopyFigures& copy_figures() const { return copy_figures_; }
+  HostMemoryUse copy_memory() const;
   // Host memory of this rank for saves, as predicted from the plan and as used. REQUIRES: after
   // finish().
   HostMemoryUse memory() const;
@@ -111,6 +124,7 @@ class RunCheckpoints {
   double interval_seconds() const;  // REQUIRES: is_timed()
 
   void make_checkpointer(engine::Engine&);
+  void make_copies(engine::Engine&, int64_t step);  // collective
 
   const config::Config& config_;
   const DataSets& data_;
@@ -118,6 +132,7 @@ class RunCheckpoints {
   const base::Json& contents_;
   const RunTokenizer& tokenizer_;
   const spec::ModelSpec& model_;
+  engine::Engine* engine_;
   const spec::Plan* plan_;  // of the engine
   Rank& rank_;
   device::Device& device_;
@@ -127,6 +142,12 @@ class RunCheckpoints {
   std::unique_ptr<ckpt::Disk> disk_;
   const ckpt::Guard guard_;
   std::optional<Checkpointer> checkpointer_;
+  ckpt::CopyMemory* const copy_memory_;
+  const int64_t epoch_;
+  CopyPace copy_pace_;
+  CopyFigures copy_figures_;
+  std::optional<MemoryCopies> copies_;
+  int64_t saved_step_ = -1;  // of the last save
   Checkpointer::Begin begin_;
   SaveFigures released_figures_;  // of checkpointers before the current one
   double saved_at_ = 0;           // start of the last save

@@ -88,12 +88,13 @@ void for_each_saved(const spec::ModelSpec& model, const spec::Plan& plan, const 
 }
 
 // Split floats are copied block by block, so that little memory suffices to join them.
-void add_copies(const optim::FlatFloats& from, int64_t to, std::vector<StagedCopy>& copies) {
+void add_copies(const optim::FlatFloats& from, int64_t to, bool is_own,
+                std::vector<StagedCopy>& copies) {
   const int64_t elements = from.values.elements();
   const int64_t block = from.low ? StagedCopy::max_split_elements : elements;
   for (int64_t first = 0; first < elements; first += block) {
     const optim::FlatFloats part = from.slice(first, std::min(block, elements - first));
-    copies.push_back({part, to + first * static_cast<int64_t>(sizeof(float))});
+    copies.push_back({part, to + first * static_cast<int64_t>(sizeof(float)), is_own});
   }
 }
 
@@ -196,7 +197,7 @@ std::vector<StagedCopy> staged_copies(engine::Engine& engine, const spec::ModelS
       for (size_t i = 0; i < part.pieces.size(); ++i) {
         const int64_t first = part.first - from->range.begin + part.pieces[i].local;
         add_copies(from->floats.slice(first, elements_of(part.pieces[i])), to.boxes[i].offset,
-                   copies);
+                   part.state.is_own(), copies);
       }
     });
   }

@@ -40,6 +40,7 @@ std::vector<ckpt::TensorPieces> pieces_of(const engine::Engine::StateRange&, con
 struct StagedCopy {
   optim::FlatFloats from;  // f32, or at most max_split_elements
   int64_t to = 0;          // byte in the file
+  bool is_own = false;     // of an own tensor of a layer
 
   static constexpr int64_t max_split_elements = 1 << 20;  // elements
 

@@ -22,7 +22,8 @@ std::vector<MemoryRow> memory_rows(const spec::MemoryTable& predicted,
 }
 
 std::string memory_table_text(const spec::MemoryTable& predicted, const spec::MemoryTable& measured,
-                              const HostMemoryUse& checkpoints, const HostMemoryUse& rebuild) {
+                              const HostMemoryUse& checkpoints, const HostMemoryUse& rebuild,
+                              const HostMemoryUse& copies) {
   std::vector<obs::Column> columns = {
       {"memory, bytes", obs::Align::left}, {"predicted"}, {"measured"}, {"difference"}};
   // Large numbers of bytes are hard to read.
@@ -46,7 +47,9 @@ std::string memory_table_text(const spec::MemoryTable& predicted, const spec::Me
   for (const MemoryRow& host : {MemoryRow{"checkpoints, on the host", checkpoints.predicted_bytes,
                                           checkpoints.measured_bytes},
                                 MemoryRow{"state during a rebuild, on the host",
-                                          rebuild.predicted_bytes, rebuild.measured_bytes}}) {
+                                          rebuild.predicted_bytes, rebuild.measured_bytes},
+                                MemoryRow{"copies that outlive processes, on the host",
+                                          copies.predicted_bytes, copies.measured_bytes}}) {
     if (!host.is_empty()) add(host);
   }
   return obs::table_text(columns, cells);

@@ -24,7 +24,7 @@ std::vector<MemoryRow> memory_rows(const spec::MemoryTable& predicted,
 // Predicted and measured bytes side by side, one row per purpose.
 std::string memory_table_text(const spec::MemoryTable& predicted, const spec::MemoryTable& measured,
                               const HostMemoryUse& checkpoints = {},
-                              const HostMemoryUse& rebuild = {});
+                              const HostMemoryUse& rebuild = {}, const HostMemoryUse& copies = {});
 // One row per rank: memory, and the bytes that it sent.
 std::string ranks_table_text(std::span<const RankFigures> ranks);
 

@@ -36,6 +36,9 @@ void set_ranks(TrainSummary& summary, std::vector<RankFigures> ranks) {
         return weight_of(rank.rebuild.predicted_bytes, rank.rebuild.measured_bytes);
       }).rebuild;
   if (summary.rebuild_memory.measured_bytes == 0) summary.rebuild_memory = {};
+  summary.copy_memory = std::ranges::max(ranks, {}, [](const RankFigures& rank) {
+                          return weight_of(rank.copies.predicted_bytes, rank.copies.measured_bytes);
+                        }).copies;
   summary.ranks = std::move(ranks);
 }
 

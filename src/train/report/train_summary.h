@@ -22,6 +22,7 @@ struct RankFigures {
   int64_t ledger_bytes = 0;
   HostMemoryUse checkpoints;  // on the host
   HostMemoryUse rebuild;      // on the host, while the engine is replaced; measured 0: it was not
+  HostMemoryUse copies;       // on the host, that outlive the process
   // Sent to other ranks in the run's steps.
   int64_t predicted_traffic_bytes = 0, counted_traffic_bytes = 0;
 };
@@ -45,8 +46,8 @@ struct TrainSummary {
   double peak_flops = 0;  // the peak that mfu and hfu refer to
   std::string peak_source;
   bool was_stopped = false, was_captured = false;
-  bool has_diverged = false;  // on all ranks
-  std::string divergence;     // on the first rank: "diverged since step 12: the loss is ..."
+  bool has_diverged = false;   // on all ranks
+  std::string divergence;      // on the first rank: "diverged since step 12: the loss is ..."
   int64_t saved_step = -1;     // the last step that this attempt saved; -1: none
   std::string save_problem;    // on the first rank: why the last save failed; empty: it succeeded
   std::string export_problem;  // why the last export failed; empty: it succeeded
@@ -54,6 +55,8 @@ struct TrainSummary {
   spec::MemoryTable predicted, measured;
   HostMemoryUse checkpoint_memory;  // chosen likewise; zero if the run does not save
   HostMemoryUse rebuild_memory;     // of the rank with the largest; zero: no rebuild
+  HostMemoryUse copy_memory;        // of the rank with the largest copies; zero: none were kept
+  CopyFigures copies;               // on the first rank
   std::vector<RankFigures> ranks;   // by rank
   int64_t ledger_bytes = 0;
   int64_t driver_used_bytes = 0;  // on this GPU by all processes; 0 on a CPU

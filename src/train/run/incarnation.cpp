@@ -6,12 +6,16 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "ckpt/hf/hf_weights.h"
 #include "config/layout.h"
 #include "device/host_memory.h"
 #include "obs/clock.h"
+#include "obs/terminal/number_text.h"
 #include "train/checkpointing/saver.h"
 #include "train/numerics/run_numerics.h"
+#include "train/run/state/copied_state.h"
+#include "train/run/state/copy_choice.h"
 #include "train/run/state/engine_state.h"
 #include "train/setup/run_identity.h"
 
@@ -70,7 +74,8 @@ HostCopies copies_of(const Incarnation& parts, const FitJob& job) {
   const int rank = parts.start.number;
   return {.checkpoint_bytes = checkpoint_bytes(parts.bench.config, job, rank),
           .rebuild_bytes =
-              parts.may_rebuild() ? state_copy_bytes(parts.bench.model, job.plan, rank) : 0};
+              parts.may_rebuild() ? state_copy_bytes(parts.bench.model, job.plan, rank) : 0,
+          .peer_bytes = parts.copy_memory ? parts.copy_memory->shape().memory_bytes() : 0};
 }
 
 // Throws OutOfMemory.
@@ -97,16 +102,67 @@ void check_legs_fit(const Incarnation& parts, Platform& platform) {
   }
 }
 
+ckpt::CopyShape copy_shape(const Incarnation& parts) {
+  const int number = parts.start.number;
+  return shape_of(copy_layout(parts.bench.model, parts.plan(), number), number,
+                  static_cast<int>(parts.bench.config.elastic.peer_buffers));
+}
+
+// Collective.
+void agree_on_kept(Incarnation& parts, const CopyChoice& choice, std::optional<KeptState>& kept) {
+  const auto found = choice.is_on
+                         ? ckpt::CopyMemory::existing(parts.start.memory_fd, copy_shape(parts))
+                         : std::nullopt;
+  const CopiesOfRank copies{.memory = found ? &*found : nullptr,
+                            .report = [number = parts.start.number](const std::string& text) {
+                              base::log_warning("rank {}: {}", number, text);
+                            }};
+  agree_on_state(parts.rank, parts.bench.model, parts.plan(), copies, kept);
+}
+
+// Reserves the memory of copies if all ranks have it. Collective.
+void reserve_copies(Incarnation& parts, const CopyChoice& choice) {
+  parts.no_copies = choice.why_not;
+  if (!choice.is_on) return;
+  const RankStart& start = parts.start;
+  const ckpt::CopyShape shape = copy_shape(parts);
+  HostCopies copies = copies_of(parts, *parts.job);
+  copies.peer_bytes = shape.memory_bytes();
+  Platform& platform = parts.bench.platform;
+  const int64_t available =
+      platform.is_gpu() ? device::host_memory_available() : platform.host_available_bytes;
+  // What an earlier process of a rank has reserved is not available any more.
+  const int64_t reserved = ckpt::CopyMemory::reserved_bytes(start.memory_fd);
+  int64_t missing = missing_host_bytes(*parts.job, platform, start.host_ranks, copies,
+                                       available + start.host_ranks * reserved);
+  if (missing <= 0) {
+    try {
+      parts.copy_memory.emplace(start.memory_fd, shape);
+    } catch (const base::OutOfMemory&) {
+      missing = copies.peer_bytes;
+    }
+  }
+  const std::vector<int64_t> all = parts.rank.gather(missing);
+  const auto most = std::ranges::max_element(all);
+  if (*most <= 0) return;
+  parts.copy_memory.reset();
+  ckpt::CopyMemory::release(start.memory_fd);
+  parts.no_copies =
+      fmt::format("{} a rank do not fit beside the rest: the host of rank {} lacks {}",
+                  obs::bytes_text(copies.peer_bytes), most - all.begin(), obs::bytes_text(*most));
+}
+
 // Refuses a plan that does not fit before any rank allocates, and measures on a device that is
 // idle.
 RunPeaks check_and_measure(Incarnation& parts, std::optional<KeptState>& kept) {
   const RankStart& start = parts.start;
   Rank& rank = parts.rank;
-  if (start.epoch > 0 && start.next_epoch) {
-    agree_on_state(rank, parts.bench.model, parts.plan(), kept);
-  }
+  const CopyChoice choice =
+      choose_copies(parts.bench.config, start, parts.bench.model, parts.plan());
+  if (start.epoch > 0 && start.next_epoch) agree_on_kept(parts, choice, kept);
   use_first_leg(parts, kept);
   check_legs_fit(parts, parts.bench.platform);
+  reserve_copies(parts, choice);
   rank.barrier();
   RunPeaks peaks;
   if (rank.is_first()) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/memory/copy_memory.h"
 #include "engine/engine.h"
 #include "train/checkpointing/resume_point.h"
 #include "train/checkpointing/run_checkpoints.h"
@@ -75,7 +76,10 @@ struct Incarnation {
   std::vector<int> bf16_blocks;  // of `job`: those of the configuration, and ones that fell back
   std::unique_ptr<FitJob> job;   // of `leg`
   Rank rank;
-  const RunPeaks peaks;  // on the first rank; empty on others
+  // Copies of the state that outlive this process; none: the run keeps none. Built with `peaks`.
+  std::optional<ckpt::CopyMemory> copy_memory;
+  std::string no_copies;  // why it keeps none, although it could; empty: it does, or cannot
+  const RunPeaks peaks;   // on the first rank; empty on others
   std::unique_ptr<engine::Engine> engine;
   const bool has_given_weights;  // training.init_from; otherwise initialised from the seed
   // Host memory of this rank while its engine is replaced; measured: the largest copy so far.

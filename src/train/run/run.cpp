@@ -171,7 +171,8 @@ std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& repo
     if (step == epoch_first_step_) check_first_batch(batches.first_content_hash(), step);
     if (step == first) clock_.leave_out();  // it warms up
     const StepActions actions = agenda.actions(step, exchanged_requests(agenda, step));
-    if (actions.waits() || actions.saves || actions.is_last || step == last) {
+    const bool copies = !actions.is_last && parts_->checkpoints->copies_at(step);
+    if (actions.waits() || actions.saves || actions.is_last || copies || step == last) {
       if (const std::optional<Overflow> found = overflow()) {
         enlarge_budget(*found);
         return found->from;
@@ -184,6 +185,7 @@ std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& repo
     }
     act(step, actions, reporter, batches);
     if (actions.is_last) return std::nullopt;
+    if (copies) copy_state(step);
     if (bf16_blocks) {
       change_precision(*bf16_blocks);
       return step + 1;
@@ -204,7 +206,21 @@ void Run::take_signals(bool waits) {
     const int64_t step = timeline_.step_of_signal(signals.index);
     if (output_) output_->add_step(step, signals, timeline_.tokens_at(step));
     bench_.run_log.add_step(step, signals);
+    compare_repeated(step, signals);
   }
+}
+
+void Run::compare_repeated(int64_t step, const engine::StepSignals& signals) {
+  const std::optional<std::string> difference = repeated_.add(
+      step, {.loss = signals.mean_loss, .grad_norm = signals.grad_norm, .tokens = signals.tokens});
+  if (!difference || !parts_->rank.is_first()) return;
+  log("warning   " + *difference);
+  bench_.run_log.add(
+      {.kind = obs::EventKind::hardware,
+       .step = step,
+       .severity = repeated_.is_exact() ? obs::Severity::error : obs::Severity::warning,
+       .text = *difference,
+       .data = {{"what", "repeated_step"}}});
 }
 
 void Run::record_steps(bool waits) {
@@ -397,6 +413,18 @@ void Run::act(int64_t step, const StepActions& actions, StepReporter& reporter,
                         .step = step,
                         .text = fmt::format("a stop was requested; step {} is the last", step)});
   }
+}
+
+void Run::copy_state(int64_t step) {
+  clock_.wait(parts_->engine->compute());
+  const obs::PhaseClock::Scope scope(phases(), obs::Phase::exposed_save);
+  const int64_t steps = step - epoch_first_step_ + 1;
+  const double step_seconds = (clock_.seconds() - epoch_seconds_) / static_cast<double>(steps);
+  parts_->checkpoints->copy({.step = step,
+                             .samples = timeline_.samples_at(step),
+                             .tokens = timeline_.tokens_at(step),
+                             .row_budget = parts_->row_budget},
+                            parts_->bf16_blocks, step_seconds);
 }
 
 void Run::validate(int64_t step, StepReporter& reporter) {

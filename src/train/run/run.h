@@ -14,6 +14,7 @@
 #include "train/checkpointing/run_checkpoints.h"
 #include "train/numerics/drift_plant.h"
 #include "train/numerics/run_numerics.h"
+#include "train/record/repeated_steps.h"
 #include "train/report/run_output.h"
 #include "train/report/step_clock.h"
 #include "train/report/train_summary.h"
@@ -104,11 +105,15 @@ class Run {
   void take_signals(bool waits = false);
   // The same, and writes the lines.
   void record_steps(bool waits = false);
+  // Compares a step with the one of the same number that was computed before.
+  void compare_repeated(int64_t step, const engine::StepSignals&);
   void finish_trace();
   StepRequests exchanged_requests(const StepAgenda&, int64_t step);
   void record_ranks(int64_t step);  // the samples of the last exchange
   void act(int64_t step, const StepActions&, StepReporter&, const TrainBatches&);
   void validate(int64_t step, StepReporter&);  // collective
+  // Copies the state to memory that outlives this process. Collective.
+  void copy_state(int64_t step);
   [[noreturn]] void end_fenced();
 
   // ---- end
@@ -136,10 +141,12 @@ class Run {
   std::optional<KeptState::Point> live_;    // likewise: where ranks had the state in memory
   bool has_state_ = false;                  // the engine has the run's state after timeline_
   int64_t epoch_first_step_ = 0;            // 0: this process has had no state yet
+  double epoch_seconds_ = 0;                // of steps, when the epoch began
   int64_t recorded_step_ = 0;               // when the last epoch was aborted
   bool has_begun_ = false;                  // the first files are written
   StepClock clock_;
   ControlSignals signals_;
+  RepeatedSteps repeated_;
   std::shared_ptr<HardwareWatch> hardware_;  // null: not watched
   double data_seconds_ = 0;                  // for which steps waited for batches
   int64_t sent_bytes_ = 0;                   // in steps

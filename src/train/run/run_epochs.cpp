@@ -29,6 +29,7 @@ bool Run::leave_epoch() {
   if (parts_) {
     predicted_sent_bytes_ += predicted_sent_bytes();
     summary_.checkpoints = parts_->checkpoints->figures();
+    summary_.copies = parts_->checkpoints->copy_figures();
     if (std::exchange(has_state_, false)) kept_ = trusted_state();
     recorded_step_ = timeline_.step() - timeline_.untaken_signals();
     parts_.reset();
@@ -82,6 +83,7 @@ void Run::continue_attempt(const std::optional<Resumed>& from) {
         *curve, [&](const obs::CurvePoint& point) { return point.x > static_cast<double>(step); });
   }
   bench_.run_log.repeats_until(recorded_step_);
+  repeated_.begin();
   const std::string text =
       fmt::format("epoch {} continues after step {} from {}; {} steps are repeated", start_.epoch,
                   step, name_of(source_), std::max<int64_t>(0, last - step));

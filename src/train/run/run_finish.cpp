@@ -26,6 +26,7 @@ void Run::finish() {
   count_steps();
   parts_->checkpoints->finish();
   summary_.checkpoints = parts_->checkpoints->figures();
+  summary_.copies = parts_->checkpoints->copy_figures();
   summary_.saved_step = parts_->rank.gather(summary_.saved_step).front();
   find_divergence();
   if (summary_.was_stopped && summary_.saved_step == summary_.steps) {
@@ -93,6 +94,7 @@ void Run::summarise() {
                         .ledger_bytes = bench_.platform.device->ledger().live(),
                         .checkpoints = parts_->checkpoints->memory(),
                         .rebuild = parts_->rebuild_memory,
+                        .copies = parts_->checkpoints->copy_memory(),
                         .predicted_traffic_bytes = predicted_sent_bytes_ + predicted_sent_bytes(),
                         .counted_traffic_bytes = sent_bytes_};
   set_ranks(summary_, parts_->rank.gather(own));

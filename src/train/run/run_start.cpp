@@ -32,6 +32,32 @@ std::string layout_line(const spec::Layout& layout) {
                                                                     : "once a step");
 }
 
+std::vector<std::string> copies_lines(const Incarnation& parts) {
+  if (!parts.no_copies.empty()) {
+    return {"copies    the state is not copied to memory that outlives its process: " +
+            parts.no_copies};
+  }
+  if (!parts.copy_memory) return {};
+  const config::Elastic& elastic = parts.bench.config.elastic;
+  const std::string pace =
+      elastic.peer_interval > 0
+          ? fmt::format("every {} steps", elastic.peer_interval)
+          : fmt::format("as often as {:.3g} of the time of steps allows", elastic.peer_cost);
+  return {
+      fmt::format("copies    {} of the host on each rank for {} copies of its state, which "
+                  "outlive its process; {}",
+                  obs::bytes_text(parts.copy_memory->shape().memory_bytes()),
+                  parts.copy_memory->shape().buffers, pace)};
+}
+
+// Do repeated steps have the same bits?
+bool has_fixed_order(const config::Config& c, const Platform& platform, const RankStart& start) {
+  if (!platform.is_gpu()) return true;
+  // Processes on GPUs communicate over NCCL, threads in the fixed order.
+  const bool is_nccl = start.ranks > 1 && start.process_ranks == 1;
+  return c.system.determinism == "l1" && (!is_nccl || c.comm.fixed_order);
+}
+
 ckpt::Guard guard_of(const obs::RunOwner* owner) {
   if (owner == nullptr) return {};
   return [owner](const auto& write) { owner->guarded(write); };
@@ -49,6 +75,7 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
       numerics_(*parts_, [this](const std::string& text) { log(text); }),
       timeline_(bench_.data.legs()),
       signals_(hooks.stop, hooks.save),
+      repeated_(has_fixed_order(c, bench_.platform, start)),
       hardware_(make_hardware_watch(c.metrics.hardware, bench_.platform, start)) {
   equip();
   if (hooks.drift.block >= 0) plant_.emplace(hooks.drift, bench_.model);
@@ -63,18 +90,21 @@ void Run::equip() {
     source_ = kept_->source;
     kept_.reset();  // before memory for saves is allocated
   }
-  parts_->checkpoints.emplace(RunCheckpoints::Parts{.config = config_,
-                                                    .data = bench_.data,
-                                                    .timeline = timeline_,
-                                                    .contents = bench_.data_contents,
-                                                    .tokenizer = bench_.tokenizer,
-                                                    .engine = *parts_->engine,
-                                                    .model = bench_.model,
-                                                    .rank = parts_->rank,
-                                                    .device = *bench_.platform.device,
-                                                    .earlier = summary_.checkpoints},
-                              resume_in(start_, hooks_), guard_of(bench_.owner.get()),
-                              checkpoint_hooks());
+  parts_->checkpoints.emplace(
+      RunCheckpoints::Parts{.config = config_,
+                            .data = bench_.data,
+                            .timeline = timeline_,
+                            .contents = bench_.data_contents,
+                            .tokenizer = bench_.tokenizer,
+                            .engine = *parts_->engine,
+                            .model = bench_.model,
+                            .rank = parts_->rank,
+                            .device = *bench_.platform.device,
+                            .copy_memory = parts_->copy_memory ? &*parts_->copy_memory : nullptr,
+                            .epoch = start_.epoch,
+                            .earlier = summary_.checkpoints,
+                            .earlier_copies = summary_.copies},
+      resume_in(start_, hooks_), guard_of(bench_.owner.get()), checkpoint_hooks());
   parts_->sampler.emplace(RankSampler::Parts{.model = bench_.model,
                                              .platform = bench_.platform,
                                              .start = parts_->start,
@@ -135,6 +165,7 @@ void Run::describe() const {
                     "row budgets of experts, fall-back to bf16)",
                     obs::bytes_text(bytes)));
   }
+  for (const std::string& line : copies_lines(*parts_)) log(line);
   const int64_t done = parts_->resume_point ? parts_->resume_point->step() : 0;
   for (const std::string& line : bench_.data.describe(done + 1)) log(line);
   if (const std::string& tokenizer = bench_.tokenizer.description(); !tokenizer.empty()) {
@@ -172,6 +203,7 @@ void Run::resume() {
   const kernels::StepState state = parts_->engine->step_state();
   timeline_.begin_counts(state.applied + state.skipped);
   epoch_first_step_ = timeline_.step() + 1;
+  epoch_seconds_ = clock_.seconds();
   has_state_ = true;
 }
 

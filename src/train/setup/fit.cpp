@@ -25,10 +25,13 @@ struct OtherMemory {
   int64_t libraries = 0;
   int64_t checkpoints = 0;  // on the host, of all ranks there
   int64_t rebuild = 0;      // beyond `checkpoints`, of all ranks there
+  int64_t peer = 0;         // copies that outlive processes, likewise
   int64_t other_ranks = 0;  // on this host
   int64_t stand_ins = 0;
 
-  int64_t total() const { return libraries + checkpoints + rebuild + other_ranks + stand_ins; }
+  int64_t total() const {
+    return libraries + checkpoints + rebuild + peer + other_ranks + stand_ins;
+  }
 };
 
 std::string table_of(const spec::MemoryTable& m, int64_t available_bytes,
@@ -37,7 +40,7 @@ std::string table_of(const spec::MemoryTable& m, int64_t available_bytes,
     const char* name;
     int64_t bytes;
   };
-  const std::array<Row, 19> rows = {{{"parameters", m.params},
+  const std::array<Row, 20> rows = {{{"parameters", m.params},
                                      {"gradients", m.grads},
                                      {"optimizer", m.optim},
                                      {"stage inputs", m.stash_inputs},
@@ -54,6 +57,7 @@ std::string table_of(const spec::MemoryTable& m, int64_t available_bytes,
                                      {"libraries, not yet loaded", other.libraries},
                                      {"checkpoint buffers", other.checkpoints},
                                      {"state, while the engine is rebuilt", other.rebuild},
+                                     {"copies that outlive processes", other.peer},
                                      {"other ranks on this host", other.other_ranks},
                                      {"stand-ins for messages", other.stand_ins}}};
   const int64_t needed = m.total() + other.total();
@@ -179,9 +183,11 @@ void check_fits(const FitJob& job, Platform& platform, int sharers, const FitKey
   if (!platform.is_gpu()) {
     const int64_t host = platform.host_available_bytes;
     const int64_t ranks = host_bytes(job, sharers);
-    const OtherMemory other{.checkpoints = copies.checkpoint_bytes * sharers,
-                            .rebuild = (copies.largest() - copies.checkpoint_bytes) * sharers,
-                            .other_ranks = ranks - job.memory(job.plan).total()};
+    const OtherMemory other{
+        .checkpoints = copies.checkpoint_bytes * sharers,
+        .rebuild = (copies.largest() - copies.peer_bytes - copies.checkpoint_bytes) * sharers,
+        .peer = copies.peer_bytes * sharers,
+        .other_ranks = ranks - job.memory(job.plan).total()};
     if (ranks + copies.largest() * sharers + job.stand_in_bytes > host) {
       refuse(job, host, other, advice(job, host / sharers, copies.largest(), keys, false));
     }
@@ -190,6 +196,12 @@ void check_fits(const FitJob& job, Platform& platform, int sharers, const FitKey
   if (available == std::numeric_limits<int64_t>::max()) return;
   const int64_t external = platform.is_gpu() ? cuda_library_bytes - cuda_context_bytes : 0;
   check_fits(job, available / sharers, external, keys);
+}
+
+int64_t missing_host_bytes(const FitJob& job, Platform& platform, int ranks,
+                           const HostCopies& copies, int64_t host_available_bytes) {
+  const int64_t plans = platform.is_gpu() ? 0 : host_bytes(job, ranks) + job.stand_in_bytes;
+  return plans + ranks * copies.largest() - host_available_bytes;
 }
 
 int64_t checkpoint_bytes(const config::Config& c, const FitJob& job, int rank) {

@@ -218,6 +218,7 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
   start.device_sharers = info.local_world;
   start.local_rank = info.local_rank;
   start.host_ranks = info.local_world;
+  start.memory_fd = info.memory_fd;
   start.begins = [&world] { world->keep_flight(true); };
   if (on_gpu) {
     const auto gpus = std::max<int>(1, static_cast<int>(device::gpu_status().gpus.size()));

@@ -30,6 +30,7 @@ struct RankStart {
   int process_ranks = 1;   // ranks in this process
   int local_rank = 0;      // among the ranks of this host
   int host_ranks = 1;      // ranks on this host
+  int memory_fd = -1;      // comm::RankInfo::memory_fd
   // Connects the rank, after its device was made; null with one rank. Compares `identity`
   // (run_identity.h) with the first rank's, and throws ConfigError that names the differences.
   std::function<std::unique_ptr<comm::Communicator>(device::Device&, const std::string& identity)>

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <random>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -14,7 +18,8 @@ const std::vector<ckpt::TensorInfo> tensors = {{"weight/a", base::DType::f32, {8
 
 // Rows [lo, hi) of the first tensor, and the second one if `has_b`.
 StateReport report(std::optional<int64_t> step, int64_t lo, int64_t hi, bool has_b) {
-  StateReport held{.step = step, .boxes = {}};
+  StateReport held;
+  if (step) held.states.push_back({.step = *step});
   if (lo < hi) held.boxes.push_back({tensors[0], {{{lo, 0}, {hi, 4}, 0}}});
   if (has_b) held.boxes.push_back({tensors[1], {{{0}, {6}, 0}}});
   return held;
@@ -44,6 +49,91 @@ TEST(ResumePointTest, boxes_of_different_steps_are_no_state) {
   const std::vector<StateReport> reports = {report(7, 0, 4, true), report(6, 4, 8, false)};
   EXPECT_EQ(resume_point(tensors, reports), std::nullopt);
   EXPECT_EQ(resume_point(tensors, std::vector<StateReport>{{}, {}}), std::nullopt);
+}
+
+// ---- copies
+
+using StateKind = HeldState::Kind;
+
+StateReport with(StateReport report, int64_t step, StateKind kind) {
+  report.states.push_back({.step = step, .kind = kind});
+  return report;
+}
+
+TEST(ResumePointTest, a_lost_box_comes_from_a_copy_of_the_newest_step_that_all_hold) {
+  // Rank 1 was replaced: it has copies only. The live states of step 7 lack its half.
+  const std::vector<StateReport> reports = {
+      with(report(7, 0, 4, true), 6, StateKind::held_copy),
+      with(with(report({}, 4, 8, false), 6, StateKind::held_copy), 5, StateKind::held_copy)};
+  EXPECT_EQ(resume_point(tensors, reports), (LivePoint{.step = 6, .sources = {0, 1}}));
+}
+
+TEST(ResumePointTest, live_states_come_before_copies) {
+  const std::vector<StateReport> reports = {with(whole({}), 7, StateKind::held_copy), whole(7)};
+  EXPECT_EQ(resume_point(tensors, reports), (LivePoint{.step = 7, .sources = {1}}));
+}
+
+TEST(ResumePointTest, a_sealed_copy_counts_if_every_rank_has_a_state_of_its_step) {
+  std::vector<StateReport> reports = {with(whole(6), 7, StateKind::sealed_copy), whole(6)};
+  EXPECT_EQ(resume_point(tensors, reports), (LivePoint{.step = 6, .sources = {0}}));
+  reports[1] = with(reports[1], 7, StateKind::sealed_copy);
+  EXPECT_EQ(resume_point(tensors, reports), (LivePoint{.step = 7, .sources = {0}}));
+  reports[1] = whole(7);
+  EXPECT_EQ(resume_point(tensors, reports), (LivePoint{.step = 7, .sources = {1}}));
+}
+
+// Random ranks with random boxes and states: the step has every box, and no newer one has.
+TEST(ResumePointTest, never_a_step_that_lacks_a_box_and_always_the_newest) {
+  int found = 0;
+  for (uint32_t seed = 1; seed <= 2000; ++seed) {
+    std::mt19937 random(seed);
+    const size_t ranks = 1 + random() % 4;
+    std::vector<StateReport> reports;
+    // By rank: rows [lo, hi) of the first tensor, and whether it has the second.
+    std::vector<std::array<int64_t, 3>> owned;
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      const int64_t lo = 2 * static_cast<int64_t>(random() % 4);
+      const int64_t hi =
+          lo + 2 * static_cast<int64_t>(1 + random() % static_cast<uint32_t>(4 - lo / 2));
+      owned.push_back({lo, hi, random() % 2 == 0 ? 1 : 0});
+      reports.push_back(report({}, lo, hi, owned.back()[2] != 0));
+      for (int64_t step = 4; step < 8; ++step) {
+        if (random() % 2 == 0) continue;
+        reports.back() = with(reports.back(), step, static_cast<StateKind>(random() % 3));
+      }
+    }
+    const auto is_complete = [&](int64_t step) {
+      const bool is_everywhere = std::ranges::all_of(reports, [step](const StateReport& of_rank) {
+        return std::ranges::any_of(of_rank.states,
+                                   [step](const auto& s) { return s.step == step; });
+      });
+      std::set<int64_t> rows;
+      bool has_b = false;
+      for (size_t rank = 0; rank < ranks; ++rank) {
+        for (const HeldState& state : reports[rank].states) {
+          if (state.step != step || (state.kind == StateKind::sealed_copy && !is_everywhere))
+            continue;
+          for (int64_t row = owned[rank][0]; row < owned[rank][1]; ++row) rows.insert(row);
+          has_b = has_b || owned[rank][2] != 0;
+        }
+      }
+      return rows.size() == 8 && has_b;
+    };
+    std::optional<int64_t> newest;
+    for (int64_t step = 4; step < 8; ++step) {
+      if (is_complete(step)) newest = step;
+    }
+    const std::optional<LivePoint> point = resume_point(tensors, reports);
+    ASSERT_EQ(point.has_value(), newest.has_value()) << "seed " << seed;
+    if (!point) continue;
+    ++found;
+    EXPECT_EQ(point->step, *newest) << "seed " << seed;
+    for (const int source : point->sources) {
+      const auto& states = reports[static_cast<size_t>(source)].states;
+      EXPECT_TRUE(std::ranges::any_of(states, [&](const auto& s) { return s.step == *newest; }));
+    }
+  }
+  EXPECT_GT(found, 200);
 }
 
 }  // namespace

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/checkpointing/memory_copies.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/system/start_thread.h"
+#include "obs/clock.h"
+
+namespace trireme::train {
+namespace {
+
+// What ranks exchange before a copy.
+struct Exchanged {
+  ckpt::CopySteps steps;
+  CopyCost cost;  // of the last copy; step_seconds 0: there was none
+};
+
+}  // namespace
+
+MemoryCopies::MemoryCopies(const Parts& parts)
+    : engine_(parts.engine),
+      rank_(parts.rank),
+      memory_(parts.memory),
+      pace_(parts.pace),
+      figures_(parts.figures),
+      layout_(copy_layout(parts.model, parts.engine.plan(), parts.rank.number())),
+      snapshot_(parts.engine, parts.device, "copies", copies_into(layout_, parts.engine)),
+      buffers_(static_cast<size_t>(parts.memory.shape().buffers)) {
+  TRIREME_CHECK(memory_.shape().layout == layout_.digest, "the memory of copies of rank {}",
+                rank_.number());
+  for (const ckpt::FoundCopy& copy : memory_.copies()) {
+    buffers_[static_cast<size_t>(copy.buffer)] = {State::sealed, copy.label.step};
+  }
+  thread_ = base::start_thread("that seals copies of the state", [this] { seal_jobs(); });
+}
+
+MemoryCopies::~MemoryCopies() {
+  {
+    const std::scoped_lock lock(mutex_);
+    is_ended_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+void MemoryCopies::begin(const std::string& run, int64_t epoch, int64_t step) {
+  run_ = run;
+  epoch_ = epoch;
+  next_step_ = step + 1;
+  for (const ckpt::FoundCopy& copy : memory_.copies()) {
+    if (copy.label.step <= step && copy.label.run.data() == run) continue;
+    memory_.clear(copy.buffer);
+    const std::scoped_lock lock(mutex_);
+    buffers_[static_cast<size_t>(copy.buffer)] = {};
+  }
+  rank_.barrier();
+}
+
+void MemoryCopies::copy(const Point& point) {
+  const double called = obs::steady_seconds();
+  const Exchanged own{.steps = steps(),
+                      .cost = {.exposed_seconds = std::exchange(exposed_seconds_, 0),
+                               .step_seconds = point.step_seconds}};
+  const std::vector<Exchanged> all = rank_.gather(own);
+  std::vector<ckpt::CopySteps> all_steps;
+  CopyCost cost;
+  for (const Exchanged& of_rank : all) {
+    all_steps.push_back(of_rank.steps);
+    cost.exposed_seconds = std::max(cost.exposed_seconds, of_rank.cost.exposed_seconds);
+    cost.step_seconds = std::max(cost.step_seconds, of_rank.cost.step_seconds);
+  }
+  if (cost.exposed_seconds > 0 && cost.step_seconds > 0) pace_.add(cost);
+  figures_.interval = pace_.interval();
+  next_step_ = point.at.step + pace_.interval();
+  const ckpt::CopyRound round = ckpt::round_of(all_steps);
+  mark_held(round.held);
+  if (!ckpt::may_copy(all_steps, memory_.shape().buffers)) {
+    ++figures_.skipped;
+    next_step_ = point.at.step + 1;  // the buffer may be free by then
+    return;
+  }
+  // Only after an abort, which ends the epoch.
+  if (!point.is_complete) return;
+  begin_copy(point, ckpt::free_buffer(own.steps, memory_.shape().buffers, round).value());
+  exposed_seconds_ = obs::steady_seconds() - called;
+  figures_.exposed_seconds += exposed_seconds_;
+}
+
+void MemoryCopies::begin_copy(const Point& point, int buffer) {
+  ckpt::CopyLabel label{.epoch = epoch_, .step = point.at.step};
+  TRIREME_CHECK(run_.size() < label.run.size(), "run '{}'", run_);
+  std::ranges::copy(run_, label.run.begin());
+  write_note(label, point.at, point.bf16_blocks, point.step_state);
+  const std::span<std::byte> block = memory_.begin(buffer);
+  write_table(layout_, engine_, block);
+  snapshot_.begin(block.data(), point.other);
+  const std::scoped_lock lock(mutex_);
+  buffers_[static_cast<size_t>(buffer)] = {State::filling, point.at.step};
+  jobs_.push_back({buffer, label});
+  ++figures_.copies;
+  changed_.notify_all();
+}
+
+ckpt::CopySteps MemoryCopies::steps() {
+  ckpt::CopySteps steps;
+  const std::scoped_lock lock(mutex_);
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].state == State::sealed) steps.sealed[i] = buffers_[i].step;
+    if (buffers_[i].state == State::filling) steps.filling[i] = buffers_[i].step;
+  }
+  return steps;
+}
+
+void MemoryCopies::mark_held(std::optional<int64_t> step) {
+  if (!step) return;
+  const std::scoped_lock lock(mutex_);
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].state == State::sealed && buffers_[i].step == *step) {
+      memory_.mark_held(static_cast<int>(i));
+    }
+  }
+}
+
+void MemoryCopies::finish() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return jobs_.empty() && !is_working_; });
+}
+
+std::string MemoryCopies::problem() {
+  const std::scoped_lock lock(mutex_);
+  figures_.failed = failed_;
+  return std::exchange(problem_, {});
+}
+
+void MemoryCopies::seal_jobs() {
+  while (true) {
+    Job job;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return is_ended_ || !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      job = std::move(jobs_.front());
+      jobs_.pop_front();
+      is_working_ = true;
+    }
+    seal(job);
+    const std::scoped_lock lock(mutex_);
+    is_working_ = false;
+    changed_.notify_all();
+  }
+}
+
+bool MemoryCopies::is_aborted() const {
+  if (rank_.is_alone()) return false;
+  comm::AbortFlags* const flags = rank_.mesh()->world().abort_flags();
+  return flags != nullptr && flags->value() > 0;
+}
+
+void MemoryCopies::seal(const Job& job) {
+  Buffer after;
+  std::string problem;
+  try {
+    snapshot_.device().use_on_this_thread();
+    snapshot_.wait();
+    if (!is_aborted()) {
+      memory_.seal(job.buffer, job.label);
+      after = {State::sealed, job.label.step};
+    }
+  } catch (const base::CommAborted&) {
+    // The epoch ends, and the copy with it: the buffer stays empty.
+  } catch (const std::exception& error) {
+    problem = fmt::format("the copy of step {} was not sealed: {}", job.label.step, error.what());
+  }
+  const std::scoped_lock lock(mutex_);
+  buffers_[static_cast<size_t>(job.buffer)] = after;
+  if (problem.empty()) return;
+  ++failed_;
+  problem_ = problem;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// MemoryCopies: keeps copies of this rank's training state in memory that outlives its process
+// (ckpt/memory/copy_memory.h), so that a process that replaces it, and ranks that have gone
+// further, continue from a step of which every rank has a copy.
+//
+// A copy is made like a save: a Snapshot downloads the state into a buffer while the next step
+// computes, and a thread hashes and seals it. Before each copy the ranks exchange which steps they
+// have sealed, so a buffer is overwritten only when all of them hold a newer step; otherwise the
+// copy is skipped, on all ranks. A slow rank costs freshness, never time.
+//
+// A copy is sealed only if the ranks were not aborted by the time it was complete: an aborted call
+// may have left garbage in the state. Which copies a later epoch trusts: resume_point()
+// (train/run/state/epoch_state.h).
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ckpt/generation/folder.h"
+#include "ckpt/memory/copy_memory.h"
+#include "engine/engine.h"
+#include "train/checkpointing/copy_pace.h"
+#include "train/checkpointing/snapshot.h"
+#include "train/run/state/copied_state.h"
+#include "train/run/state/epoch_state.h"
+#include "train/setup/rank.h"
+
+namespace trireme::train {
+
+// Totals over all copies of an attempt, in this process.
+struct CopyFigures {
+  int64_t copies = 0, skipped = 0, failed = 0;
+  double exposed_seconds = 0;  // for which copies delayed steps; at most
+  int64_t interval = 0;        // steps, at the end
+};
+
+class MemoryCopies {
+ public:
+  // All references must outlive it.
+  struct Parts {
+    engine::Engine& engine;
+    const spec::ModelSpec& model;
+    Rank& rank;
+    device::Device& device;
+    ckpt::CopyMemory& memory;
+    CopyPace& pace;        // of the attempt
+    CopyFigures& figures;  // likewise
+  };
+  explicit MemoryCopies(const Parts&);
+  ~MemoryCopies();  // waits for the thread
+
+  // The run continues after `step` (-1: it starts) in this epoch: copies of later steps, or of
+  // another run, are emptied. Before the first copy(), on all ranks before any of them makes a
+  // step. Collective.
+  void begin(const std::string& run, int64_t epoch, int64_t step);
+
+  // Is a copy to be made after this step? The same on all ranks.
+  bool is_due(int64_t step) const { return step >= next_step_; }
+  struct Point {
+    KeptState::Point at;
+    std::vector<int> bf16_blocks;
+    kernels::StepState step_state;
+    double step_seconds = 0;          // of a step, about
+    const Snapshot* other = nullptr;  // of the same step, as for Snapshot::begin()
+    bool is_complete = true;          // the engine's state is that after the step
+  };
+  // Exchanges what ranks have sealed, and begins a copy unless they skip it. REQUIRES: is_due().
+  // Collective.
+  void copy(const Point&);
+  // Waits until all copies are sealed, or given up.
+  void finish();
+  // Returns why copies could not be sealed since the last call, each reason once; empty: none.
+  std::string problem();
+
+ private:
+  enum class State : uint8_t { empty, filling, sealed };
+  struct Buffer {
+    State state = State::empty;
+    int64_t step = ckpt::CopySteps::empty;
+  };
+  struct Job {
+    int buffer = 0;
+    ckpt::CopyLabel label;
+  };
+
+  ckpt::CopySteps steps();
+  void begin_copy(const Point&, int buffer);
+  void mark_held(std::optional<int64_t> step);
+  void seal_jobs();       // on the thread
+  void seal(const Job&);  // likewise
+  bool is_aborted() const;
+
+  engine::Engine& engine_;
+  Rank& rank_;
+  ckpt::CopyMemory& memory_;
+  CopyPace& pace_;
+  CopyFigures& figures_;
+  const CopyLayout layout_;
+  Snapshot snapshot_;
+  std::string run_;
+  int64_t epoch_ = 0;
+  int64_t next_step_ = 0;
+  double exposed_seconds_ = 0;  // of the last copy on this rank
+  std::mutex mutex_;            // guards all below
+  std::condition_variable changed_;
+  std::vector<Buffer> buffers_;
+  std::deque<Job> jobs_;
+  bool is_working_ = false, is_ended_ = false;
+  std::string problem_;
+  int64_t failed_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The training state of a rank as one block of bytes, which MemoryCopies keeps in memory that
+// outlives the process (ckpt/memory/copy_memory.h): what lies where, and the way back.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ckpt/memory/copy_memory.h"
+#include "engine/engine.h"
+#include "train/checkpointing/saved_state.h"
+#include "train/run/state/epoch_state.h"
+
+namespace trireme::train {
+
+// Where the ranges of the state of a rank lie in a copy: a pure function of model, plan and rank,
+// the same for all sequence lengths, batches and blocks in bf16.
+struct CopyLayout {
+  std::vector<engine::Engine::StateRange> ranges;  // without their values
+  std::vector<int64_t> offsets;                    // by range
+  int64_t table = 0;                               // offset of a byte for each range: is it split?
+  int64_t bytes = 0;
+  ckpt::Hash digest;  // of names, boxes and offsets
+};
+CopyLayout copy_layout(const spec::ModelSpec&, const spec::Plan&, int rank);
+// Returns the memory of all copies of a rank. Predicts CopyMemory::reserved_bytes().
+int64_t copy_memory_bytes(const spec::ModelSpec&, const spec::Plan&, int rank, int buffers);
+ckpt::CopyShape shape_of(const CopyLayout&, int rank, int buffers);
+
+// Returns the copies that fill such a block, except its table.
+std::vector<StagedCopy> copies_into(const CopyLayout&, engine::Engine&);
+// Writes the table of the block.
+void write_table(const CopyLayout&, engine::Engine&, std::span<std::byte> block);
+
+// Writes and reads the note of a copy: everything that KeptState has besides tensors.
+void write_note(ckpt::CopyLabel&, const KeptState::Point&, std::span<const int> bf16_blocks,
+                const kernels::StepState&);
+// Returns the state that a copy has. Its content was verified.
+KeptState kept_from(const ckpt::CopyMemory&, const ckpt::FoundCopy&, const CopyLayout&,
+                    const spec::ModelSpec&, const spec::Plan&);
+
+}  // namespace trireme::train
