@@ -414,6 +414,16 @@ std::vector<Key> keys_of(Config& c) {
   k.number("peer_buffers", c.elastic.peer_buffers, {.low = 2, .high = 3},
            "copies of the state in memory of each rank: 2, or 3, of which one more may be "
            "incomplete");
+  k.text("notice_file", c.elastic.notice_file,
+         "a file by which a machine announces that it is about to be taken away: when the file "
+         "appears or its time changes, the run saves and stops with exit code 75, as after "
+         "SIGTERM; empty: none");
+  k.text("notice_command", c.elastic.notice_command,
+         "shell command that is run every 2 s: exit code 0 is such a notice; every other one, and "
+         "no end within 5 s, is none; empty: none");
+  k.number("grace_s", c.elastic.grace_s, at_least(0),
+           "seconds between a request to stop, or a notice, and the end of the machine; the time "
+           "that a stop takes is printed and compared with it; 0: unknown");
 
   k.section("system");
   k.choice("device", c.system.device, {"auto", "cuda", "gpu", "cpu"},

@@ -22,6 +22,7 @@
 #include "ckpt/disk/posix_disk.h"
 #include "ckpt/generation/folder.h"
 #include "cli/launch/launch_record.h"
+#include "cli/run/notices.h"
 #include "cli/run/stop_signals.h"
 #include "cli/run/train_call.h"
 #include "cli/shell/config_options.h"
@@ -328,6 +329,8 @@ int run_job(const Args& args, agent::JobOptions& options) {
   const std::unique_ptr<comm::JobTokenFile> token_file =
       settle_token(options, launched.loaded ? launched.loaded->job.dump_folder : "");
   int64_t recoveries = 0;
+  const std::unique_ptr<agent::NoticeWatch> notices =
+      launched.loaded ? watch_notices(*launched.loaded) : nullptr;
   const agent::JobResult result = run_starts(options, launched, recoveries);
   if (args.wants_json()) {
     base::Json out = result_json(result, options);

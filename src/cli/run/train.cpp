@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <system_error>
 
 #include "base/error.h"
@@ -11,6 +12,7 @@
 #include "base/text/json.h"
 #include "cli/launch/rank_errors.h"
 #include "cli/run/imported_config.h"
+#include "cli/run/notices.h"
 #include "cli/run/resume_options.h"
 #include "cli/run/step_prediction_text.h"
 #include "cli/run/stop_signals.h"
@@ -115,6 +117,9 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
       train::settled(train_config(args, *given, is_launched ? info.world : 0));
   const std::optional<spec::Machine> machine = train::configured_machine(config, machine_folders());
   const train::TraceSteps trace = trace_of(args, config);
+  // Otherwise `trireme launch` watches.
+  const bool watches = info.local_rank == 0 && info.source != comm::RankSource::trireme;
+  const std::unique_ptr<agent::NoticeWatch> notices = watches ? watch_notices(config) : nullptr;
   Progress progress("train", "steps", config.training.steps);
   if (is_first) {
     if (!import_option(args).empty()) {

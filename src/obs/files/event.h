@@ -33,6 +33,7 @@ enum class EventKind : uint8_t {
   hardware,   // XID, ECC, throttling
   numerics,   // 8-bit numbers: data: what ("alarm", "fallback", "return", "kept"), blocks,
               // growth_bits
+  notice,     // this machine is about to be taken away; data: source, what
   end,        // the attempt ends; data: reason: "done", "stopped", "diverged", or "failed" if the
               // exit code is none of theirs
   count

@@ -14,6 +14,7 @@
 #include "train/checkpointing/run_checkpoints.h"
 #include "train/numerics/drift_plant.h"
 #include "train/numerics/run_numerics.h"
+#include "train/record/grace_budget.h"
 #include "train/record/repeated_steps.h"
 #include "train/report/run_output.h"
 #include "train/report/step_clock.h"
@@ -45,6 +46,7 @@ class Run {
   // ---- start: until begin() no file changes
   CheckpointHooks checkpoint_hooks();
   void record(const SavedGeneration&);
+  void report(const GraceBudget::Line&) const;
   void describe() const;
   // Loads the checkpoint that is asked for, if there is one. Collective.
   void resume();
@@ -147,6 +149,7 @@ class Run {
   StepClock clock_;
   ControlSignals signals_;
   RepeatedSteps repeated_;
+  GraceBudget grace_;
   std::shared_ptr<HardwareWatch> hardware_;  // null: not watched
   double data_seconds_ = 0;                  // for which steps waited for batches
   int64_t sent_bytes_ = 0;                   // in steps

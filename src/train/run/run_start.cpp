@@ -5,8 +5,10 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "ckpt/disk/posix_disk.h"
 #include "ckpt/generation/folder.h"
+#include "obs/files/event_log.h"
 #include "obs/terminal/number_text.h"
 #include "spec/layout/layout.h"
 #include "train/run/run.h"
@@ -76,6 +78,7 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
       timeline_(bench_.data.legs()),
       signals_(hooks.stop, hooks.save),
       repeated_(has_fixed_order(c, bench_.platform, start)),
+      grace_(c.elastic.grace_s),
       hardware_(make_hardware_watch(c.metrics.hardware, bench_.platform, start)) {
   equip();
   if (hooks.drift.block >= 0) plant_.emplace(hooks.drift, bench_.model);
@@ -122,6 +125,7 @@ CheckpointHooks Run::checkpoint_hooks() {
                 summary_.saved_step = saved.step;
                 summary_.save_problem.clear();
                 log(saved_line(saved));
+                report(grace_.saved(saved.durable_seconds, clock_.median_lap()));
                 if (output_) output_->add(saved);
                 record(saved);
               },
@@ -146,6 +150,15 @@ void Run::record(const SavedGeneration& saved) {
                       .data = {{"bytes", saved.bytes},
                                {"stall_seconds", saved.stall_seconds},
                                {"durable_seconds", saved.durable_seconds}}});
+}
+
+void Run::report(const GraceBudget::Line& line) const {
+  if (line.text.empty() || start_.number != 0) return;
+  if (line.is_warning) {
+    base::log_warning("{}", line.text);
+  } else {
+    log("grace     " + line.text);
+  }
 }
 
 void Run::log(const std::string& text) const {
@@ -291,6 +304,12 @@ void Run::describe_plan() {
     work.checkpoints_before = std::ssize(ckpt::committed_steps(*ckpt::posix_disk(), folder));
   });
   for (const std::string& line : describe_work(config_, work)) log(line);
+  if (config_.elastic.grace_s > 0 && parts_->rank.is_first()) {
+    const bool continues = bench_.mode == obs::RunMode::resume;
+    report(grace_.start(summary_.checkpoint_bytes, continues
+                                                       ? obs::read_events(config_.job.dump_folder)
+                                                       : std::vector<obs::Event>()));
+  }
   for (const std::string& line : bench_.data.describe_mixture(before + 1)) log(line);
 }
 
