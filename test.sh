@@ -48,6 +48,8 @@ if [ "$full" -eq 1 ]; then
   try_to_install "${launcher_packages[@]}"
   echo "== testing stopped runs under every launcher, two writers in one folder, changed data"
   TRIREME_FULL=1 ./build/release/tests/stops/stops_tests 2>&1 | follow "testing"
+  echo "== testing the template for Slurm in a cluster of this machine"
+  python3 -B tests/slurm/slurm_test.py build/release/trireme 2>&1 | follow "testing" || [ "$?" -eq 77 ]
   echo "== testing every shape of every schedule"
   ./build/release/schedule_test --gtest_brief=1 --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_every_shape*' 2>&1 | follow "testing"
   install_packages clang

@@ -6,11 +6,13 @@
 #                                     `SLURM_CONF=FOLDER/slurm.conf srun ...` then uses them. They
 #                                     end when PROCESS, if given, has ended.
 #   slurm.sh stop FOLDER              ends them and every job; may be called at any time
+# SLURM_CRED_EXPIRE: seconds that a requeued job waits; default: 120. FOLDER/more.conf: further lines of
+# the configuration.
 # Needs the packages slurm-wlm and munge, and root, since slurmd starts its jobs' processes as root.
 set -euo pipefail
 
 usage() {
-  sed -n '3,9s/^# \{0,1\}//p' "$0" >&2
+  sed -n '3,11s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 
@@ -47,7 +49,7 @@ SlurmctldHost=$host(127.0.0.1)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=$folder/munge.socket
+AuthInfo=socket=$folder/munge.socket${SLURM_CRED_EXPIRE:+,cred_expire=$SLURM_CRED_EXPIRE}
 CredType=cred/munge
 SlurmctldPort=$(free_port)
 SlurmctldPidFile=$folder/slurmctld.pid
@@ -74,6 +76,7 @@ CONF
   for name in $(node_names); do
     echo "NodeName=$name NodeHostname=$host NodeAddr=127.0.0.1 Port=$(free_port) CPUs=16 State=UNKNOWN"
   done >>"$folder/slurm.conf"
+  if [ -e "$folder/more.conf" ]; then cat "$folder/more.conf" >>"$folder/slurm.conf"; fi
   echo 'CgroupPlugin=cgroup/v1' >"$folder/cgroup.conf"
 }
 
@@ -94,7 +97,8 @@ start() {
   done
   export SLURM_CONF=$folder/slurm.conf
   wait_until 30 timeout 10 srun --immediate=2 -N "$nodes" true || fail "the cluster does not start a job"
-  [ -z "$owner" ] || setsid "$0" watch "$folder" "$owner" </dev/null >/dev/null 2>&1 &
+  # Not in a list with ||: its shell would hold the output of this script open.
+  if [ -n "$owner" ]; then setsid "$0" watch "$folder" "$owner" </dev/null >/dev/null 2>&1 & fi
 }
 
 # fail MESSAGE
