@@ -105,6 +105,25 @@ class AloneCommunicator final : public Communicator {
     }
   }
 
+  void do_transfer(Stream& stream, std::span<const Outgoing> sends,
+                   std::span<const Incoming> receives) override {
+    state_.check_not_aborted();
+    std::vector<size_t> next(static_cast<size_t>(size()));
+    for (const Incoming& receive : receives) {
+      size_t& at = next[static_cast<size_t>(receive.from)];
+      while (at < sends.size() && sends[at].to != receive.from) ++at;
+      const Tensor out = bytes_at(receive.data, receive.bytes);
+      if (at < sends.size() && sends[at].bytes == receive.bytes) {
+        state_.move(stream, out, bytes_at(sends[at].data, receive.bytes));
+        ++at;
+      } else {
+        this->receive(stream, out);
+      }
+    }
+  }
+
+  bool library_can_sum() const override { return true; }
+
   void do_broadcast(Stream& stream, Tensor inout, int root) override {
     state_.check_not_aborted();
     if (rank() != root) receive(stream, inout);

@@ -59,6 +59,21 @@ Communicator::Communicator(int rank, std::vector<int> world_ranks, Options optio
       sent_(world_ranks_.size()),
       received_(world_ranks_.size()) {
   TRIREME_CHECK(rank >= 0 && rank < size(), "rank {} of group '{}' of {}", rank, name(), size());
+  if (options_.nodes.empty()) return;
+  std::vector<int> nodes;
+  for (const int world_rank : world_ranks_) {
+    TRIREME_CHECK(world_rank < std::ssize(options_.nodes),
+                  "group '{}': the nodes of {} ranks, not of"
+                  " rank {}",
+                  name(), options_.nodes.size(), world_rank);
+    nodes.push_back(options_.nodes[static_cast<size_t>(world_rank)]);
+  }
+  far_ranks_ =
+      size() - static_cast<int>(std::ranges::count(nodes, nodes[static_cast<size_t>(rank)]));
+  grid_ = spec::node_grid(nodes);
+  if (!grid_) return;
+  node_ = grid_->node_of(rank);
+  place_ = grid_->place_of(rank);
 }
 
 std::chrono::steady_clock::time_point Communicator::deadline_after(double seconds) {
@@ -173,8 +188,16 @@ void Communicator::gather(Stream& stream, Tensor out, ConstTensor in) {
     if (out.data != in.data) stream.copy_bytes(out, in);
     return;
   }
+  if (grid_ && gathers_directly()) {
+    gather_in_levels(stream, as_bytes(out), as_bytes(in));
+    return;
+  }
   traffic_.bytes += (size() - 1) * in.bytes();
   do_all_gather(stream, as_bytes(out), as_bytes(in));
+}
+
+void Communicator::do_transfer(Stream&, std::span<const Outgoing>, std::span<const Incoming>) {
+  TRIREME_CHECK(false, "group '{}': this back end does not know nodes", name());
 }
 
 void Communicator::all_gather(Stream& stream, Tensor out, ConstTensor in) {

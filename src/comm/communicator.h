@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -20,11 +21,13 @@
 
 #include "comm/abort_flags.h"
 #include "comm/failure/flight_recorder.h"
+#include "comm/transfers.h"
 #include "device/device.h"
 #include "device/memory.h"
 #include "device/wait_watch.h"
 #include "spec/facts/comm_cost.h"
 #include "spec/parallel/shard.h"
+#include "spec/parallel/sum_levels.h"
 
 namespace trireme::comm {
 
@@ -38,6 +41,9 @@ enum class Reduce : uint8_t { sum, max };
 struct Traffic {
   int64_t calls = 0;
   int64_t bytes = 0;
+  // Of sums in the tree, and of gathers in two levels: the part of `bytes` that went to ranks of
+  // other nodes. 0 if Options::nodes is empty.
+  int64_t network_bytes = 0;
 };
 
 // The order in which a group computes sums (spec/parallel/sum_tree.h): the tree has `leaves` leaves
@@ -50,6 +56,7 @@ struct SumOrder {
   static SumOrder one_leaf_each(int ranks);
   // `leaves` workers, the same number on every rank.
   static SumOrder hosted(int64_t leaves, int ranks);
+  bool operator==(const SumOrder&) const = default;
 };
 
 // A message that was sent and may not have arrived yet.
@@ -74,6 +81,11 @@ class Communicator {
     // Before each collective the ranks compare the calls that they are about to make; the first
     // mismatch is reported on every rank and aborts the group. Every call then waits on the host.
     bool debug = false;
+    // The node of every rank of the world, by rank, as any numbers; empty: all ranks are on one.
+    // Groups whose nodes have equally many ranks, more than one, sum in the tree in two levels
+    // (spec/parallel/sum_levels.h), and gather so unless the library chooses the way. make_gloo()
+    // and make_nccl() fill it in if it is empty.
+    std::vector<int> nodes = {};
   };
 
   Communicator(int rank, std::vector<int> world_ranks, Options options, FlightRecorder& recorder);
@@ -154,8 +166,14 @@ class Communicator {
 
   // Scratch for received parts: a sum takes as many rounds as its size requires. Not owned.
   // REQUIRES, for sums in the tree over more than one part: at least 256 bytes for every part of
-  // all ranks. Calls that sum share it, so they must be on one stream or ordered by events.
+  // all ranks, and the same number of bytes on all ranks. Calls that sum share it, so they must be
+  // on one stream or ordered by events.
   void set_buffer(Tensor buffer) { buffer_ = buffer; }
+
+  // Whether sums of this group may be those of the library, whose order of additions is not fixed:
+  // two runs of the same step may then differ in the last bits. If not, equal inputs give equal
+  // bits.
+  bool has_library_sums() const { return size() > 1 && !options_.fixed_order && library_can_sum(); }
 
   // Calls of a graph are in it once, as they were captured: who launches a graph counts the rest.
   const Traffic& traffic() const { return traffic_; }
@@ -197,6 +215,15 @@ class Communicator {
   // rank that is not among them `in` is null. out overlaps no rank's input.
   virtual void do_exchange(Stream&, Tensor out, const std::byte* in, int64_t stride_bytes,
                            int64_t chunk_bytes, std::span<const int> from) = 0;
+  // Sends and receives between pairs of ranks, all at once. Messages between two ranks arrive in
+  // the order of the sender's list and of the receiver's list, which have the same sizes. A back
+  // end that is given Options::nodes has it.
+  virtual void do_transfer(Stream&, std::span<const Outgoing>, std::span<const Incoming>);
+  // Whether do_all_gather() sends straight to all ranks, so that two levels save bytes between
+  // nodes. A library with a ring does not.
+  virtual bool gathers_directly() const { return true; }
+  // Whether do_all_reduce() or do_reduce_scatter() has sums.
+  virtual bool library_can_sum() const { return false; }
   virtual void do_broadcast(Stream&, Tensor inout, int root) = 0;
   virtual void do_shift(Stream&, Tensor out, ConstTensor in) = 0;
   virtual void do_send(Stream&, ConstTensor, int to) = 0;
@@ -247,10 +274,26 @@ class Communicator {
   void exchange(Stream&, Tensor out, const std::byte* in, int64_t stride_bytes, int64_t chunk_bytes,
                 std::span<const int> from);
   void gather(Stream&, Tensor out, ConstTensor in);
+  void gather_in_levels(Stream&, Tensor out, ConstTensor in);
+  void transfer(Stream&, std::span<const Outgoing>, std::span<const Incoming>);
   // out = sum in the tree of all ranks' contributions for this rank, which are in the parts of
   // every rank at `stride_bytes` times this rank.
   void sum_into(Stream&, Tensor out, std::span<const ConstTensor> parts, const SumOrder& order,
                 int64_t stride_bytes);
+  // Returns how a sum of this order is computed in two levels; null: in one. Valid until the next
+  // call.
+  const spec::SumLevels* levels_of(const SumOrder& order);
+  // sum_into() in two levels. REQUIRES: every rank receives another share (stride_bytes > 0).
+  void sum_in_levels(Stream&, Tensor out, std::span<const ConstTensor> parts,
+                     const spec::SumLevels& levels, int64_t stride_bytes);
+  struct LevelsRound;
+  void exchange_in_node(Stream&, const LevelsRound&, std::span<const std::byte* const> parts,
+                        int64_t stride_bytes);
+  static void sum_in_node(Stream&, const LevelsRound&);
+  Tensor sum_between_nodes(Stream&, const LevelsRound&);
+  // Adds up the slots in place; the result is in the first slot.
+  static void run_tree(Stream&, std::span<const spec::TreeOp> program,
+                       std::span<const Tensor> slots);
   void sum_everywhere(Stream&, Tensor out, std::span<const ConstTensor> parts,
                       const SumOrder& order);
   void max_everywhere(Stream&, Tensor inout);
@@ -260,8 +303,9 @@ class Communicator {
   void check_parts(const char* op, ConstTensor out, std::span<const ConstTensor> parts,
                    const SumOrder& order) const;
   bool library_sums(const SumOrder& order) const;
-  // Returns how many of `bytes` fit into one round if the buffer must hold them `copies` times.
-  int64_t round_bytes(int64_t bytes, int64_t copies) const;
+  // Returns how many of `bytes` fit into one round if the buffer must hold them `copies` times; a
+  // multiple of `grain`, if not all.
+  int64_t round_bytes(int64_t bytes, int64_t copies, int64_t grain) const;
 
   int rank_;
   std::vector<int> world_ranks_;
@@ -269,6 +313,13 @@ class Communicator {
   FlightRecorder& recorder_;
   const SumOrder own_order_;          // one leaf per rank
   const std::vector<int> all_ranks_;  // 0, 1, ... size() - 1
+  // The ranks by node; none: sums and gathers have one level. This rank's place in it.
+  std::optional<spec::NodeGrid> grid_;
+  int node_ = 0, place_ = 0;
+  int far_ranks_ = 0;  // on other nodes
+  // The last order that levels_of() was asked for, and its answer.
+  SumOrder known_order_;
+  std::optional<spec::SumLevels> known_levels_;
   Tensor buffer_;
   Traffic traffic_;
   device::Wait wait_ = device::Wait::count;

@@ -3,7 +3,8 @@
 // contributions to its part of the result into the buffer, a round at a time, and adds them there
 // in the order of spec/parallel/sum_tree.h with the device's accumulate, which rounds every node to
 // the type of the sum. So each element is summed by the same operations on any back end, in any
-// number of rounds and on any rank.
+// number of rounds and on any rank. Groups of several ranks on each of several nodes do so in two
+// levels: communicator_levels.cpp.
 #include <algorithm>
 
 #include "base/check.h"
@@ -52,22 +53,6 @@ Arrivals arrivals_of(const SumOrder& order) {
   return found;
 }
 
-// Adds up the slots in place; the result is in the first slot.
-void run_tree(Stream& stream, std::span<const spec::TreeOp> program,
-              std::span<const Tensor> slots) {
-  std::vector<Tensor> stack;
-  size_t next = 0;
-  for (const spec::TreeOp op : program) {
-    if (op == spec::TreeOp::push) {
-      stack.push_back(slots[next++]);
-      continue;
-    }
-    const Tensor b = stack.back();
-    stack.pop_back();
-    ops::accumulate(stream, {.x = b, .d = stack.back()});
-  }
-}
-
 }  // namespace
 
 SumOrder SumOrder::one_leaf_each(int ranks) { return hosted(ranks, ranks); }
@@ -86,12 +71,26 @@ bool Communicator::library_sums(const SumOrder& order) const {
                      [](const auto& parts) { return parts.size() == 1; });
 }
 
-int64_t Communicator::round_bytes(int64_t bytes, int64_t copies) const {
-  const int64_t room =
-      buffer_ ? buffer_.bytes() / copies / base::grain_bytes * base::grain_bytes : 0;
+void Communicator::run_tree(Stream& stream, std::span<const spec::TreeOp> program,
+                            std::span<const Tensor> slots) {
+  std::vector<Tensor> stack;
+  size_t next = 0;
+  for (const spec::TreeOp op : program) {
+    if (op == spec::TreeOp::push) {
+      stack.push_back(slots[next++]);
+      continue;
+    }
+    const Tensor b = stack.back();
+    stack.pop_back();
+    ops::accumulate(stream, {.x = b, .d = stack.back()});
+  }
+}
+
+int64_t Communicator::round_bytes(int64_t bytes, int64_t copies, int64_t grain) const {
+  const int64_t room = buffer_ ? buffer_.bytes() / copies / grain * grain : 0;
   TRIREME_CHECK(room > 0,
                 "group '{}' sums {} parts with a buffer of {} bytes; it needs at least {}", name(),
-                copies, buffer_ ? buffer_.bytes() : 0, copies * base::grain_bytes);
+                copies, buffer_ ? buffer_.bytes() : 0, copies * grain);
   return std::min(bytes, room);
 }
 
@@ -102,10 +101,15 @@ void Communicator::sum_into(Stream& stream, Tensor out, std::span<const ConstTen
     if (out.data != parts[0].data) ops::copy(stream, {.x = parts[0], .d = out});
     return;
   }
+  if (const spec::SumLevels* levels = stride_bytes > 0 ? levels_of(order) : nullptr) {
+    sum_in_levels(stream, out, parts, *levels, stride_bytes);
+    return;
+  }
+  traffic_.network_bytes += std::ssize(parts) * far_ranks_ * out.bytes();
   const Arrivals arrivals = arrivals_of(order);
   const auto program = spec::tree_program(order.leaves, arrivals.nodes);
   const auto copies = static_cast<int64_t>(arrivals.nodes.size());
-  const int64_t round = round_bytes(out.bytes(), copies);
+  const int64_t round = round_bytes(out.bytes(), copies, base::grain_bytes);
   const int64_t element_bytes = base::size_of(out.dtype);
   std::vector<Tensor> slots(arrivals.nodes.size());
   for (int64_t at = 0; at < out.bytes(); at += round) {
@@ -156,7 +160,7 @@ void Communicator::max_everywhere(Stream& stream, Tensor inout) {
     traffic_.bytes += 2 * (size() - 1) * inout.bytes() / size();
     return;
   }
-  const int64_t round = round_bytes(inout.bytes(), size());
+  const int64_t round = round_bytes(inout.bytes(), size(), base::grain_bytes);
   const int64_t element_bytes = base::size_of(inout.dtype);
   for (int64_t at = 0; at < inout.bytes(); at += round) {
     const int64_t bytes = std::min(round, inout.bytes() - at), count = bytes / element_bytes;

@@ -25,8 +25,9 @@ std::vector<base::LibraryReport> nccl_libraries();
 // the host waits only until NCCL has enqueued it. When the run is aborted, NCCL's kernels end, and
 // every synchronize() of the device's streams throws CommAborted.
 //
-// With options.fixed_order == false, sums use NCCL's own algorithms: fast, but their order is not
-// fixed. Fixed order costs an exchange of all contributions. A maximum may lose a NaN. Calls can be
+// With options.fixed_order == false, sums use NCCL's own algorithms, whose order is not fixed. In
+// the fixed order sums are sends and receives, with no more bytes than a ring's between nodes
+// (spec/parallel/sum_levels.h), and additions by the device. A maximum may lose a NaN. Calls can be
 // captured (Stream::capture()) once each has been made: the first one connects ranks.
 //
 // NCCL runs the calls of one group one after the other, on any streams, and a send may wait for its

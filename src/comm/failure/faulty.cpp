@@ -234,6 +234,12 @@ void FaultyCommunicator::do_exchange(Stream& stream, Tensor out, const std::byte
   enqueue(stream, [staged] {});  // keeps the memory until all ranks have read it
 }
 
+void FaultyCommunicator::do_transfer(Stream& stream, std::span<const Outgoing> sends,
+                                     std::span<const Incoming> receives) {
+  inner_->call_ = call_;
+  inner_->do_transfer(stream, sends, receives);
+}
+
 void FaultyCommunicator::do_broadcast(Stream& stream, Tensor inout, int root) {
   with_fault(stream, {inout, 1, rank() == root ? 0 : -1},
              [&] { inner_->do_broadcast(stream, inout, root); });

@@ -45,7 +45,7 @@ std::string_view name_of(Fault::What);
 class FaultyCommunicator final : public Communicator {
  public:
   // Groups that are split from it get the same faults. Sums and maxima that the library of the
-  // inner communicator computes are passed on unchanged.
+  // inner communicator computes are passed on unchanged, and so are sums and gathers in two levels.
   FaultyCommunicator(std::unique_ptr<Communicator> inner, std::vector<Fault> faults);
 
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
@@ -59,6 +59,9 @@ class FaultyCommunicator final : public Communicator {
   void do_all_gather(Stream&, Tensor out, ConstTensor in) override;
   void do_exchange(Stream&, Tensor out, const std::byte* in, int64_t stride_bytes,
                    int64_t chunk_bytes, std::span<const int> from) override;
+  void do_transfer(Stream&, std::span<const Outgoing>, std::span<const Incoming>) override;
+  bool gathers_directly() const override { return inner_->gathers_directly(); }
+  bool library_can_sum() const override { return inner_->library_can_sum(); }
   void do_broadcast(Stream&, Tensor inout, int root) override;
   void do_shift(Stream&, Tensor out, ConstTensor in) override;
   void do_send(Stream&, ConstTensor, int to) override;

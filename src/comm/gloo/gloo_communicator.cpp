@@ -204,6 +204,18 @@ void GlooCommunicator::do_exchange(Stream& stream, Tensor out, const std::byte* 
   });
 }
 
+// Gloo keeps the order of messages between two ranks that have the same tag.
+void GlooCommunicator::do_transfer(Stream& stream, std::span<const Outgoing> sends,
+                                   std::span<const Incoming> receives) {
+  enqueue(stream, [this, tag = next_tag(), sends = std::vector(sends.begin(), sends.end()),
+                   receives = std::vector(receives.begin(), receives.end())] {
+    Transfers transfers(*this, tag);
+    for (const Incoming& one : receives) transfers.receive(one.from, one.data, one.bytes);
+    for (const Outgoing& one : sends) transfers.send(one.to, one.data, one.bytes);
+    transfers.wait();
+  });
+}
+
 void GlooCommunicator::do_shift(Stream& stream, Tensor out, ConstTensor in) {
   enqueue(stream, [this, tag = next_tag(), out = out.data, in = in.data, bytes = in.bytes()] {
     Transfers transfers(*this, tag);

@@ -37,6 +37,8 @@ class GlooCommunicator final : public Communicator {
   void do_all_gather(Stream&, Tensor out, ConstTensor in) override;
   void do_exchange(Stream&, Tensor out, const std::byte* in, int64_t stride_bytes,
                    int64_t chunk_bytes, std::span<const int> from) override;
+  void do_transfer(Stream&, std::span<const Outgoing>, std::span<const Incoming>) override;
+  bool library_can_sum() const override { return true; }
   void do_broadcast(Stream&, Tensor inout, int root) override;
   void do_shift(Stream&, Tensor out, ConstTensor in) override;
   void do_send(Stream&, ConstTensor, int to) override;

@@ -20,6 +20,7 @@
 #include "base/system/start_thread.h"
 #include "comm/gloo.h"
 #include "comm/gloo/gloo_communicator.h"
+#include "comm/rank_nodes.h"
 
 namespace trireme::comm {
 namespace {
@@ -141,6 +142,7 @@ std::string gloo_status() { return ""; }
 
 std::unique_ptr<Communicator> make_gloo(ProcessWorld& world, Communicator::Options options) {
   options.debug = options.debug || world.info().debug;
+  if (options.nodes.empty()) options.nodes = nodes_of_ranks(world, options.deadline_s);
   return std::make_unique<GlooCommunicator>(world, make_gloo_device(world),
                                             world_group(world, "world"), std::move(options));
 }

@@ -191,6 +191,17 @@ void NcclCommunicator::do_exchange(Stream& stream, Tensor out, const std::byte* 
   }
 }
 
+void NcclCommunicator::do_transfer(Stream& stream, std::span<const Outgoing> sends,
+                                   std::span<const Incoming> receives) {
+  const cudaStream_t queue = checked(stream).handle();
+  handle_->run("ncclSend and ncclRecv", [&](ncclComm_t& comm) {
+    Transfers transfers(comm, queue);
+    for (const Incoming& one : receives) transfers.receive(one.from, one.data, one.bytes);
+    for (const Outgoing& one : sends) transfers.send(one.to, one.data, one.bytes);
+    return transfers.start();
+  });
+}
+
 void NcclCommunicator::do_shift(Stream& stream, Tensor out, ConstTensor in) {
   const cudaStream_t queue = checked(stream).handle();
   handle_->run("ncclSend and ncclRecv", [&](ncclComm_t& comm) {

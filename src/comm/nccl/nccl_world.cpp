@@ -16,6 +16,7 @@
 #include "comm/nccl.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "comm/nccl/nccl_library.h"
+#include "comm/rank_nodes.h"
 #include "device/accelerator.h"
 
 namespace trireme::comm {
@@ -105,6 +106,7 @@ std::unique_ptr<Communicator> make_nccl(ProcessWorld& world, device::Device& dev
   if (const std::string why = nccl_status(); !why.empty()) {
     throw base::ConfigError("ranks over NCCL: " + why);
   }
+  if (options.nodes.empty()) options.nodes = nodes_of_ranks(world, options.deadline_s);
   const auto watch = std::make_shared<NcclWatch>(world, *cuda_device);
   ProcessGroup group = world_group(world, "world/nccl");
   auto handle = NcclCommunicator::connect(world, *watch, group, options);

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -24,6 +25,7 @@
 #include "comm/clock.h"
 #include "comm/failure/flight_recorder.h"
 #include "comm/threads/blame.h"
+#include "comm/transfers.h"
 #include "device/device.h"
 
 namespace trireme::comm {
@@ -41,6 +43,7 @@ struct Signature {
 // What one rank publishes to the others at a barrier.
 struct Slot {
   const std::byte* data = nullptr;
+  std::span<const Outgoing> sends;  // instead of data: to single ranks
   device::Event event;
   int color = 0, key = 0;  // used by split()
   std::string text;        // used by debug mode

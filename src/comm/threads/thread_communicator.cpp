@@ -86,15 +86,15 @@ Caller ThreadCommunicator::make_caller(int64_t step_bytes) const {
 }
 
 void ThreadCommunicator::move(
-    Stream& stream, const std::byte* source, int64_t step_bytes,
+    Stream& stream, Slot source, int64_t step_bytes,
     const std::function<void(const std::vector<Slot>& published)>& queue_copies) {
   const auto wait_for_others = [&](const std::vector<Slot>& slots) {
     for (size_t r = 0; r < slots.size(); ++r) {
       if (static_cast<int>(r) != rank()) stream.wait(slots[r].event);
     }
   };
-  const auto& published =
-      point_.enter(make_caller(step_bytes), {.data = source, .event = stream.record()});
+  source.event = stream.record();
+  const auto& published = point_.enter(make_caller(step_bytes), std::move(source));
   std::exception_ptr failure;
   device::Event done;
   try {
@@ -110,7 +110,7 @@ void ThreadCommunicator::move(
 
 void ThreadCommunicator::do_all_gather(Stream& stream, Tensor out, ConstTensor in) {
   const int64_t bytes = in.bytes();
-  move(stream, in.data, bytes, [&](const std::vector<Slot>& published) {
+  move(stream, {.data = in.data}, bytes, [&](const std::vector<Slot>& published) {
     std::byte* to = out.data;
     for (const Slot& slot : published) {
       if (slot.data != to) stream.copy_bytes(bytes_at(to, bytes), bytes_at(slot.data, bytes));
@@ -122,7 +122,7 @@ void ThreadCommunicator::do_all_gather(Stream& stream, Tensor out, ConstTensor i
 void ThreadCommunicator::do_exchange(Stream& stream, Tensor out, const std::byte* in,
                                      int64_t stride_bytes, int64_t chunk_bytes,
                                      std::span<const int> from) {
-  move(stream, in, chunk_bytes, [&](const std::vector<Slot>& published) {
+  move(stream, {.data = in}, chunk_bytes, [&](const std::vector<Slot>& published) {
     std::byte* to = out.data;
     for (const int r : from) {
       const std::byte* chunk = published[static_cast<size_t>(r)].data + rank() * stride_bytes;
@@ -132,15 +132,34 @@ void ThreadCommunicator::do_exchange(Stream& stream, Tensor out, const std::byte
   });
 }
 
+// The lists of all ranks can be read until they leave.
+void ThreadCommunicator::do_transfer(Stream& stream, std::span<const Outgoing> sends,
+                                     std::span<const Incoming> receives) {
+  move(stream, {.sends = sends}, 0, [&](const std::vector<Slot>& published) {
+    std::vector<size_t> next(published.size());
+    for (const Incoming& receive : receives) {
+      const std::span<const Outgoing> all = published[static_cast<size_t>(receive.from)].sends;
+      size_t& at = next[static_cast<size_t>(receive.from)];
+      while (at < all.size() && all[at].to != rank()) ++at;
+      TRIREME_CHECK(at < all.size() && all[at].bytes == receive.bytes,
+                    "group '{}': rank {} receives {} bytes of rank {}, which does not send them",
+                    name(), rank(), receive.bytes, receive.from);
+      stream.copy_bytes(bytes_at(receive.data, receive.bytes),
+                        bytes_at(all[at].data, receive.bytes));
+      ++at;
+    }
+  });
+}
+
 void ThreadCommunicator::do_shift(Stream& stream, Tensor out, ConstTensor in) {
-  move(stream, in.data, in.bytes(), [&](const std::vector<Slot>& published) {
+  move(stream, {.data = in.data}, in.bytes(), [&](const std::vector<Slot>& published) {
     const Slot& before = published[static_cast<size_t>((rank() + size() - 1) % size())];
     stream.copy_bytes(out, bytes_at(before.data, out.bytes()));
   });
 }
 
 void ThreadCommunicator::do_broadcast(Stream& stream, Tensor inout, int root) {
-  move(stream, inout.data, inout.bytes(), [&](const std::vector<Slot>& published) {
+  move(stream, {.data = inout.data}, inout.bytes(), [&](const std::vector<Slot>& published) {
     if (rank() == root) return;
     stream.copy_bytes(inout, bytes_at(published[static_cast<size_t>(root)].data, inout.bytes()));
   });

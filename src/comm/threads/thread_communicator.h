@@ -28,6 +28,7 @@ class ThreadCommunicator final : public Communicator {
   void do_all_gather(Stream&, Tensor out, ConstTensor in) override;
   void do_exchange(Stream&, Tensor out, const std::byte* in, int64_t stride_bytes,
                    int64_t chunk_bytes, std::span<const int> from) override;
+  void do_transfer(Stream&, std::span<const Outgoing>, std::span<const Incoming>) override;
   void do_broadcast(Stream&, Tensor inout, int root) override;
   void do_shift(Stream&, Tensor out, ConstTensor in) override;
   void do_send(Stream&, ConstTensor, int to) override;
@@ -44,7 +45,7 @@ class ThreadCommunicator final : public Communicator {
   Caller make_caller(int64_t step_bytes) const;
   // Publishes `source` to all ranks, queues the copies and lets the stream wait until all ranks
   // have copied.
-  void move(Stream&, const std::byte* source, int64_t step_bytes,
+  void move(Stream&, Slot source, int64_t step_bytes,
             const std::function<void(const std::vector<Slot>& published)>& queue_copies);
 
   ThreadGroup& thread_group_;

@@ -41,6 +41,30 @@ void add_up(Range node, std::span<const Range> parts, size_t& next, std::vector<
   program.push_back(TreeOp::add);
 }
 
+// Appends the largest sums inside `node` of the parts from `next` on; returns whether they are one,
+// of the whole node.
+bool fold(Range node, std::span<const Range> parts, size_t& next, std::vector<PartialSum>& sums) {
+  if (next == parts.size() || parts[next].begin >= node.end) return false;
+  TRIREME_CHECK(parts[next].begin >= node.begin && parts[next].end <= node.end &&
+                    (parts[next] == node || node.end - node.begin > 1),
+                "part {} of the sum, leaves {} to {}, is not a node", next, parts[next].begin,
+                parts[next].end);
+  const auto first = static_cast<int64_t>(next);
+  if (parts[next] == node) {
+    ++next;
+    sums.push_back({node, {first, first + 1}});
+    return true;
+  }
+  const size_t before = sums.size();
+  const int64_t middle = middle_of(node);
+  const bool is_left_whole = fold({node.begin, middle}, parts, next, sums);
+  const bool is_right_whole = fold({middle, node.end}, parts, next, sums);
+  if (!is_left_whole || !is_right_whole) return false;
+  sums.resize(before);
+  sums.push_back({node, {first, static_cast<int64_t>(next)}});
+  return true;
+}
+
 }  // namespace
 
 std::vector<Range> tree_cover(int64_t leaves, Range held) {
@@ -53,12 +77,26 @@ std::vector<Range> tree_cover(int64_t leaves, Range held) {
 
 std::vector<TreeOp> tree_program(int64_t leaves, std::span<const Range> parts) {
   TRIREME_CHECK(leaves > 0, "a sum of {} leaves", leaves);
+  return tree_program(Range{0, leaves}, parts);
+}
+
+std::vector<TreeOp> tree_program(Range node, std::span<const Range> parts) {
   std::vector<TreeOp> program;
   size_t next = 0;
-  add_up({0, leaves}, parts, next, program);
-  TRIREME_CHECK(next == parts.size(), "{} of {} parts are the whole sum of {} leaves", next,
-                parts.size(), leaves);
+  add_up(node, parts, next, program);
+  TRIREME_CHECK(next == parts.size(), "{} of {} parts are the whole sum of leaves {} to {}", next,
+                parts.size(), node.begin, node.end);
   return program;
+}
+
+std::vector<PartialSum> partial_sums(int64_t leaves, std::span<const Range> parts) {
+  TRIREME_CHECK(leaves > 0, "a sum of {} leaves", leaves);
+  std::vector<PartialSum> sums;
+  size_t next = 0;
+  (void)fold({0, leaves}, parts, next, sums);
+  TRIREME_CHECK(next == parts.size(), "part {} of {} is not a node of the tree over {} leaves",
+                next, parts.size(), leaves);
+  return sums;
 }
 
 Range leaves_of_rank(int64_t leaves, int ranks, int rank) {

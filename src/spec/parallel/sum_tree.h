@@ -26,6 +26,17 @@ enum class TreeOp : uint8_t { push, add };
 // `parts` are nodes of the tree over [0, leaves), in order, that together cover all leaves. The
 // program leaves one value on the stack, which is never deeper than log2(leaves) + 2.
 std::vector<TreeOp> tree_program(int64_t leaves, std::span<const Range> parts);
+// The same for one node of a tree.
+std::vector<TreeOp> tree_program(Range node, std::span<const Range> parts);
+
+// A node of a tree that is the sum of the parts with these indexes.
+struct PartialSum {
+  Range node, parts;
+  bool operator==(const PartialSum&) const = default;
+};
+// Returns the largest nodes of the tree over [0, leaves) that `parts` add up to: nodes of that tree
+// in order, which need not be all of it.
+std::vector<PartialSum> partial_sums(int64_t leaves, std::span<const Range> parts);
 
 // Returns the leaves that rank `rank` of `ranks` hosts: equal shares, in order. REQUIRES: leaves %
 // ranks == 0.
