@@ -2,14 +2,18 @@
 #include "agent/crew.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 #include <utility>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "base/text/json.h"
 
@@ -32,6 +36,13 @@ Crew::Crew(const JobOptions& options, RankProcesses& processes)
 
 void Crew::start(const Address& address) {
   address_ = address;
+  for (int local = 0; options_.is_elastic && local < options_.ranks_here; ++local) {
+    memory_.emplace_back(
+        ::memfd_create(fmt::format("trireme state {}", local).c_str(), MFD_CLOEXEC));
+    if (memory_.back().value() >= 0) continue;
+    throw base::IoError(
+        fmt::format("memory for copies of the state: {}", std::generic_category().message(errno)));
+  }
   for (int local = 0; local < options_.ranks_here; ++local) {
     start_rank(options_.node * options_.ranks_here + local, epoch_, false);
   }
@@ -50,21 +61,31 @@ comm::RankInfo Crew::info_of(int rank, int64_t epoch) const {
   info.deadline_s = options_.deadline_s;
   info.flight_folder = options_.flight_folder;
   info.token = address_.token;
+  info.memory_fd = memory_of(rank);
   return info;
+}
+
+int Crew::memory_of(int rank) const {
+  if (memory_.empty()) return -1;
+  return memory_[static_cast<size_t>(rank - options_.node * options_.ranks_here)].value();
 }
 
 void Crew::start_rank(int rank, int64_t epoch, bool joins) {
   comm::RankInfo info = info_of(rank, epoch);
   info.joins = joins;
+  std::vector<int> inherited;
+  if (info.memory_fd >= 0) inherited.push_back(info.memory_fd);
   processes_.start(info, joins ? options_.replacing_command : options_.command,
-                   options_.environment);
+                   options_.environment, std::nullopt, inherited);
 }
 
 void Crew::start_spare() {
   const int number = world_ + spares_started_++;
   comm::RankInfo info = info_of(options_.node * options_.ranks_here, epoch_);
   info.spare = fmt::format("{}/{}", options_.node, number);
-  processes_.start(info, options_.replacing_command, options_.environment, number);
+  std::vector<int> inherited;  // it may become any rank of the node
+  for (const base::Descriptor& one : memory_) inherited.push_back(one.value());
+  processes_.start(info, options_.replacing_command, options_.environment, number, inherited);
   spares_[number] = info.spare;
 }
 
@@ -99,7 +120,8 @@ bool Crew::replace_ended(comm::EpochKeys& keys, int64_t next_epoch) {
     }
     keys.give_part(spare->second, {.rank = state.rank,
                                    .local_rank = state.rank - options_.node * options_.ranks_here,
-                                   .epoch = next_epoch});
+                                   .epoch = next_epoch,
+                                   .memory_fd = memory_of(state.rank)});
     processes_.rename(spare->first, state.rank);
     spares_.erase(spare);
   }

@@ -10,6 +10,7 @@
 
 #include "agent/job.h"
 #include "agent/processes.h"
+#include "base/system/descriptor.h"
 #include "comm/failure/verdict.h"
 #include "comm/world/epochs.h"
 
@@ -50,6 +51,7 @@ class Crew {
   void start_rank(int rank, int64_t epoch, bool joins);
   void start_spare();
   comm::RankInfo info_of(int rank, int64_t epoch) const;
+  int memory_of(int rank) const;  // its descriptor; -1: none
   std::vector<int> old_ranks() const;
   void write_list();
 
@@ -58,8 +60,9 @@ class Crew {
   const int world_;
   Address address_;
   int64_t epoch_;
-  std::map<int, int> replaced_;        // in this change of epochs: how often, by rank
-  std::map<int, std::string> spares_;  // their names in the store, by their number in processes_
+  std::vector<base::Descriptor> memory_;  // of the ranks: copies of their state outlive them
+  std::map<int, int> replaced_;           // in this change of epochs: how often, by rank
+  std::map<int, std::string> spares_;     // their names in the store, by their number in processes_
   int spares_started_ = 0;
   double entered_at_ = 0;
   std::string written_;  // of processes.json

@@ -120,7 +120,8 @@ RankProcesses::Pipe RankProcesses::make_pipe() {
 const std::atomic<bool>* RankProcesses::stop() { return &stop_came; }
 
 void RankProcesses::start(comm::RankInfo info, std::vector<std::string> command,
-                          comm::Environment environment, std::optional<int> known_as) {
+                          comm::Environment environment, std::optional<int> known_as,
+                          std::span<const int> inherited) {
   // Checked before the first rank starts: a rank that could not be started would be noticed only at
   // the deadline.
   if (processes_.empty()) {
@@ -137,6 +138,9 @@ void RankProcesses::start(comm::RankInfo info, std::vector<std::string> command,
   ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_adddup2(&actions, out.write.value(), 1);
   ::posix_spawn_file_actions_adddup2(&actions, err.write.value(), 2);
+  for (const int descriptor : inherited) {  // it stays open in the child
+    ::posix_spawn_file_actions_adddup2(&actions, descriptor, descriptor);
+  }
   sigset_t none, defaults;
   sigemptyset(&none);
   sigemptyset(&defaults);

@@ -9,6 +9,7 @@
 #include <functional>
 #include <list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,12 +46,14 @@ class RankProcesses {
   RankProcesses& operator=(const RankProcesses&) = delete;
 
   // Starts a rank as the leader of a new process group, so that it does not receive a terminal's
-  // Ctrl-C twice. The rank inherits info.life_line, which this call sets, and has `environment`
+  // Ctrl-C twice. The rank inherits info.life_line, which this call sets, and `inherited`, by their
+  // own numbers, and has `environment`
   // beside the variables of `info`. Throws IoError; throws ConfigError before the first rank if the
   // limit of descriptors is too low for all of them.
   // `known_as`: its number in calls of this class, if it is not that of the rank.
   void start(comm::RankInfo info, std::vector<std::string> command,
-             comm::Environment environment = {}, std::optional<int> known_as = std::nullopt);
+             comm::Environment environment = {}, std::optional<int> known_as = std::nullopt,
+             std::span<const int> inherited = {});
 
   // True once a signal has requested this process to stop.
   static const std::atomic<bool>* stop();

@@ -93,7 +93,8 @@ bool EpochKeys::wait_until_formed(int64_t epoch, double seconds) {
 }
 
 void EpochKeys::give_part(const std::string& spare, const Part& part) {
-  store_.set(part_key(spare), base::Json::array({part.rank, part.local_rank, part.epoch}).dump());
+  store_.set(part_key(spare),
+             base::Json::array({part.rank, part.local_rank, part.epoch, part.memory_fd}).dump());
 }
 
 std::optional<EpochKeys::Part> EpochKeys::part_of(const std::string& spare, double seconds) {
@@ -101,7 +102,8 @@ std::optional<EpochKeys::Part> EpochKeys::part_of(const std::string& spare, doub
   if (!store_.wait({&key, 1}, seconds)) return std::nullopt;
   try {
     const base::Json part = base::parse_shallow_json(store_.get(key, seconds));
-    return Part{part.at(0).get<int>(), part.at(1).get<int>(), part.at(2).get<int64_t>()};
+    return Part{part.at(0).get<int>(), part.at(1).get<int>(), part.at(2).get<int64_t>(),
+                part.at(3).get<int>()};
   } catch (const base::Json::exception& error) {
     throw base::CommAborted(
         fmt::format("the store has a part of this spare that is none: {}", error.what()));
@@ -123,6 +125,7 @@ RankInfo await_part(RankInfo info) {
       info.rank = part->rank;
       info.local_rank = part->local_rank;
       info.epoch = part->epoch;
+      info.memory_fd = part->memory_fd;
       info.joins = true;
       info.spare.clear();
       return info;
