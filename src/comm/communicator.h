@@ -21,13 +21,13 @@
 
 #include "comm/abort_flags.h"
 #include "comm/failure/flight_recorder.h"
-#include "comm/transfers.h"
+#include "comm/levels/transfers.h"
 #include "device/device.h"
 #include "device/memory.h"
 #include "device/wait_watch.h"
 #include "spec/facts/comm_cost.h"
 #include "spec/parallel/shard.h"
-#include "spec/parallel/sum_levels.h"
+#include "spec/sums/sum_levels.h"
 
 namespace trireme::comm {
 
@@ -41,7 +41,7 @@ enum class Reduce : uint8_t { sum, max };
 struct Traffic {
   int64_t calls = 0;
   int64_t bytes = 0;
-  // Of sums in the tree, and of gathers in two levels: the part of `bytes` that went to ranks of
+  // The part of `bytes` that sums in the tree, and gathers in two levels, have sent to ranks of
   // other nodes. 0 if Options::nodes is empty.
   int64_t network_bytes = 0;
 };
@@ -83,7 +83,7 @@ class Communicator {
     bool debug = false;
     // The node of every rank of the world, by rank, as any numbers; empty: all ranks are on one.
     // Groups whose nodes have equally many ranks, more than one, sum in the tree in two levels
-    // (spec/parallel/sum_levels.h), and gather so unless the library chooses the way. make_gloo()
+    // (spec/sums/sum_levels.h), and gather so unless the library chooses the way. make_gloo()
     // and make_nccl() fill it in if it is empty.
     std::vector<int> nodes = {};
   };

@@ -4,7 +4,7 @@
 // in the order of spec/parallel/sum_tree.h with the device's accumulate, which rounds every node to
 // the type of the sum. So each element is summed by the same operations on any back end, in any
 // number of rounds and on any rank. Groups of several ranks on each of several nodes do so in two
-// levels: communicator_levels.cpp.
+// levels: levels/communicator_levels.cpp.
 #include <algorithm>
 
 #include "base/check.h"

@@ -27,7 +27,7 @@ std::vector<base::LibraryReport> nccl_libraries();
 //
 // With options.fixed_order == false, sums use NCCL's own algorithms, whose order is not fixed. In
 // the fixed order sums are sends and receives, with no more bytes than a ring's between nodes
-// (spec/parallel/sum_levels.h), and additions by the device. A maximum may lose a NaN. Calls can be
+// (spec/sums/sum_levels.h), and additions by the device. A maximum may lose a NaN. Calls can be
 // captured (Stream::capture()) once each has been made: the first one connects ranks.
 //
 // NCCL runs the calls of one group one after the other, on any streams, and a send may wait for its

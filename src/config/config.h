@@ -201,7 +201,7 @@ struct Moe {
 struct Comm {
   std::string backend = "auto";
   double deadline_s = 600;
-  bool fixed_order = false;
+  bool fixed_order = true;
   bool capture = false;
   bool debug = false;
 };

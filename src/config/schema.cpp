@@ -388,9 +388,11 @@ std::vector<Key> keys_of(Config& c) {
   k.number("deadline_s", c.comm.deadline_s, positive(),
            "seconds that one communication may take before the run is aborted with a verdict; "
            "launch --deadline overrides it");
-  k.boolean("fixed_order", c.comm.fixed_order,
-            "nccl sums in the fixed order of threads and gloo, with the same bits, but every rank "
-            "exchanges all data; threads and gloo always sum in that order");
+  k.boolean(
+      "fixed_order", c.comm.fixed_order,
+      "nccl sums in the fixed order of threads and gloo: the same bits on any number of ranks, "
+      "and in repeated steps. false: nccl's own sums, whose bits depend on the number of "
+      "ranks; threads and gloo always sum in the fixed order");
   k.boolean("capture", c.comm.capture,
             "nccl: steps are captured as a CUDA graph with their communication, and replayed; "
             "fewer gaps between small kernels, but no transfer of a step beside the next one");

@@ -20,6 +20,8 @@ struct Job : spec::Workload {
   // Rows of the experts of the busiest rank along ep, relative to the mean; 1: balanced. It has no
   // effect on models without experts, or if ep is 1.
   double expert_imbalance = 1;
+  // The engine sums over ranks in its fixed order (comm.fixed_order), not in the library's.
+  bool fixed_order = true;
 
   int64_t tokens() const { return seq_len * global_batch; }
 };

@@ -25,6 +25,10 @@ base::DType master_of(const Stack&, const Layout&);
 double grad_bytes(const Stack&, const Layout&);       // per element, as gradients are accumulated
 double reduce_bytes(const Stack&, const Layout&);     // per element, as data ranks reduce it
 double optimizer_bytes(const Stack&, const Layout&);  // per parameter, without weight and gradient
+// Whether sums over ranks are the engine's, in its fixed order; other programs have a library's.
+inline bool sums_in_fixed_order(const Job& job, const Stack& stack) {
+  return stack.is_engine() && job.fixed_order;
+}
 // Returns the formats that the layers compute with; no block of an fp8 recipe stays in bf16. What
 // the engine does not have, and 8 bits of other programs, are bf16 here: op_sum.h prices them.
 spec::Recipe recipe_of(const Stack&, Precision, base::DType grad_dtype);

@@ -23,10 +23,11 @@ struct Steps {
 };
 
 // Steps with other learning rates; the waits of one are measured, so that it is not replayed.
-Steps run_alone(const spec::ModelSpec& model, const spec::Plan& plan, int rank, bool captures) {
+Steps run_alone(const spec::ModelSpec& model, const spec::Plan& plan, int rank, bool captures,
+                bool fixed_order = true) {
   const spec::Backend backend = spec::cuda_backend(true);
   const auto device = device::make_gpu(kernels::cuda_kernels(), {});
-  train::LoneRank lone(*device, model, plan, rank, false);
+  train::LoneRank lone(*device, model, plan, rank, fixed_order);
   engine::EngineOptions options;
   lone.set_options(options);
   options.capture = captures;
@@ -72,6 +73,9 @@ TEST_F(LoneRankTest, captured_steps_have_the_bits_and_bytes_of_others) {
       EXPECT_EQ(captured.grad_norms, expected.grad_norms);
       EXPECT_EQ(captured.weights, expected.weights);
       EXPECT_EQ(captured.sent, expected.sent);
+      const Steps library = run_alone(model, plan, rank, true, false);
+      EXPECT_TRUE(library.were_captured);
+      EXPECT_EQ(library.sent, expected.sent);
     }
   }
 }
@@ -82,7 +86,7 @@ TEST_F(LoneRankTest, steps_are_captured_again_without_transfers) {
   const spec::Plan plan =
       spec::solve_or_throw(model, {.seq_len = 24}, spec::layout_from_text("dp=2 bf16", 0), backend);
   const auto device = device::make_gpu(kernels::cuda_kernels(), {});
-  train::LoneRank lone(*device, model, plan, 1, false);
+  train::LoneRank lone(*device, model, plan, 1, true);
   engine::EngineOptions options;
   lone.set_options(options);
   engine::Engine engine(*device, model, plan, backend, options, &lone.mesh());

@@ -65,6 +65,15 @@ TEST_F(NcclTest, every_call_gives_the_bits_of_threads_in_the_fixed_order) {
   }
 }
 
+// Sums in two levels have the same bits.
+TEST_F(NcclTest, every_call_gives_the_bits_of_threads_on_two_nodes_of_two_ranks) {
+  const auto expected = thread_hashes(4, device::StreamMode::inline_calls);
+  const Outcome outcome = run(words(4, 60, {"exercise", "--fixed", "--ranks-a-node=2"}));
+  for (int rank = 0; rank < 4; ++rank) {
+    expect_line(outcome, fmt::format("rank {} {}", rank, expected[static_cast<size_t>(rank)]));
+  }
+}
+
 TEST_F(NcclTest, every_call_agrees_in_debug_mode) {
   run(words(2, 60, {"exercise", "--fixed"}, {"TRIREME_COMM_DEBUG=1"}));
 }
@@ -132,6 +141,7 @@ TEST_F(NcclTest, ten_steps_give_the_loss_of_thread_ranks) {
     }
     Words replayed = fixed;
     replayed.emplace_back("--capture");
+    if (ranks == 4) replayed.emplace_back("--ranks-a-node=2");  // sums in two levels are captured
     const Outcome captured = run(words(ranks, 60, replayed));
     for (int rank = 0; rank < ranks; ++rank) {
       expect_line(captured, fmt::format("rank {} captured", rank));

@@ -7,9 +7,12 @@
 //   rank_program train [--recipe=R] [--dp=N --zero=N --stage=N] [--cp=N --kind=K --seq-len=N]
 //                      [--capture]
 //                                         ten steps of a tiny model on a GPU; prints loss and hash
-//   rank_program bytes [--cp=N --kind=K --ulysses=N --zero=N --stage=N --tp=N]
+//   rank_program bytes [--cp=N --kind=K --ulysses=N --dp=N --zero=N --stage=N --tp=N]
+//                      [--workers=N] [--hidden=N] [--seq-len=N] [--interface=NAME]
 //                                         steps of a small model on the CPU; prints the bytes that
-//                                         were predicted, counted, and sent by the kernel's count
+//                                         were predicted, counted, and sent by the kernel's count,
+//                                         those that left this network namespace by an interface,
+//                                         and the hash of the weights
 //   rank_program lives --rank=R --ranks=N --store=HOST:PORT [--lives=N] [--aborted-of-ten=N]
 //                      [--seed=N]
 //                                         without a launcher: tests/launch/lives.h
@@ -26,7 +29,8 @@
 //                                         has written a file "paused"
 //
 // All run over Gloo, or with --nccl over NCCL on GPU (local rank) modulo (GPUs of this host), where
-// sums are NCCL's unless --fixed is also given.
+// sums are NCCL's unless --fixed is also given. With --ranks-a-node=N neighbours of N ranks count
+// as ranks of a node, wherever they are.
 //
 // FAULT happens on rank R at step K: --exit=R@K (with exit code --code=N, or 3) --throw=R@K
 // --kill=R@K --stop=R@K --skip=R@K --sleep=R@K (ten minutes of computing). With --phases ranks
@@ -283,17 +287,28 @@ int64_t total(const spec::TrafficTable& t) {
          t.ep_forward + t.ep_backward + t.pp_activations + t.pp_gradients + t.pp_table + t.other;
 }
 
+// Returns the bytes that have left by an interface; 0 without a name.
+int64_t bytes_left_by(const Options& options) {
+  const auto name = options.find("--interface");
+  if (name == options.end()) return 0;
+  int64_t bytes = -1;
+  std::ifstream(fmt::format("/sys/class/net/{}/statistics/tx_bytes", name->second)) >> bytes;
+  if (bytes < 0) throw std::runtime_error("no interface " + name->second);
+  return bytes;
+}
+
 // The messages are long, so that their headers are a small part of the bytes.
 int count_bytes(comm::Communicator& world, device::Device& device, const Options& options) {
   spec::ModelDims dims = tiny_llama();
-  dims.hidden = 64;
+  dims.hidden = integer_of(options, "--hidden", 64);
   dims.heads = 8;
   dims.kv_heads = 4;
   dims.head_dim = 16;
-  dims.max_seq = 768;
+  dims.max_seq = integer_of(options, "--seq-len", 768);
   const auto kind = options.find("--kind");
   const Layout layout{
       .dims = dims,
+      .dp = integer_of(options, "--dp", 1),
       .zero = integer_of(options, "--zero", 1),
       .stage = integer_of(options, "--stage", 0),
       .tp = integer_of(options, "--tp", 1),
@@ -301,24 +316,29 @@ int count_bytes(comm::Communicator& world, device::Device& device, const Options
       .context_kind =
           spec::context_kind_from_name(kind == options.end() ? "gather" : kind->second).value(),
       .ulysses = integer_of(options, "--ulysses", 0),
-      .logical_dp = integer_of(options, "--zero", 1),
+      .logical_dp = integer_of(options, "--workers", integer_of(options, "--zero", 1)),
       .seq_len = dims.max_seq};
   run_rank(layout, world, device, [&](RankRig& rig) {
     rig.engine.step(rig.source, 1e-3);
     rig.engine.compute().synchronize();
     world.barrier();
     const int64_t counted = total(rig.engine.traffic()), sent = tcp_bytes_sent();
+    const int64_t left = bytes_left_by(options);
+    world.barrier();
     constexpr int steps = 2;
     for (int step = 0; step < steps; ++step) rig.engine.step(rig.source, 1e-3);
     rig.engine.compute().synchronize();
     world.barrier();
-    const int64_t sent_after = tcp_bytes_sent();
+    const int64_t sent_after = tcp_bytes_sent(), left_after = bytes_left_by(options);
     // A rank that leaves closes its connections; this host then loses their counters.
     world.barrier();
     const int64_t predicted =
-        steps * total(spec::predict_traffic(rig.model, rig.engine.plan(), rig.mesh.coord()));
+        steps * total(spec::predict_traffic(rig.model, rig.engine.plan(), rig.mesh.coord(),
+                                            world.options().nodes));
     fmt::print("rank {} predicted {} counted {} sent {}\n", world.rank(), predicted,
                total(rig.engine.traffic()) - counted, sent < 0 ? -1 : sent_after - sent);
+    fmt::print("rank {} left {} weights {}\n", world.rank(), left_after - left,
+               rig.engine.weights_sha256());
   });
   return 0;
 }
@@ -348,6 +368,13 @@ int live_often(const Options& options) {
   return 0;
 }
 
+std::vector<int> declared_nodes(const Options& options, int ranks) {
+  const int ranks_a_node = integer_of(options, "--ranks-a-node", 0);
+  std::vector<int> nodes;
+  for (int rank = 0; ranks_a_node > 0 && rank < ranks; ++rank) nodes.push_back(rank / ranks_a_node);
+  return nodes;
+}
+
 int run(const std::string& mode, const Options& options) {
   if (mode == "lives") return live_often(options);
   if (mode == "epochs") return train_epochs(options);
@@ -361,7 +388,8 @@ int run(const std::string& mode, const Options& options) {
   const comm::Communicator::Options group_options = {
       .name = "world",
       .deadline_s = info.deadline_s > 0 ? info.deadline_s : 60,
-      .fixed_order = !is_nccl || options.contains("--fixed")};
+      .fixed_order = !is_nccl || options.contains("--fixed"),
+      .nodes = declared_nodes(options, info.world)};
   const auto group = is_nccl ? comm::make_nccl(world, *device, group_options)
                              : comm::make_gloo(world, group_options);
   int code = 0;

@@ -85,6 +85,17 @@ TEST(RanksTest, one_worker_per_rank) {
   expect_same_bits({.dims = narrow_qwen3(), .logical_dp = 8}, {{4, 2, 1}, {2, 4, 2}, {2, 4, 3}});
 }
 
+// Gradients are summed, and parameters gathered, in two levels: inside nodes and between them.
+TEST(RanksTest, nodes_of_several_ranks) {
+  for (const int ranks_a_node : {2, 3, 4}) {
+    Layout layout{
+        .dims = narrow_llama(), .recipe = "bf16", .logical_dp = 24, .ranks_a_node = ranks_a_node};
+    expect_same_bits(layout, {{6, 1, 0}, {1, 8, 1}, {2, 4, 3}});
+    layout.streams = StreamMode::worker_threads;
+    expect_same_bits(layout, {{4, 2, 2}});
+  }
+}
+
 TEST(RanksTest, accumulation_reduced_once) {
   expect_same_bits({.dims = narrow_qwen3(), .microbatches = 2}, without_sharded_grads);
   expect_same_bits({.dims = narrow_llama(), .recipe = "bf16", .microbatches = 3},

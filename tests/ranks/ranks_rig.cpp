@@ -42,11 +42,10 @@ std::string to_string(const spec::TrafficTable& t) {
   return fmt::format(
       "reduce {} gather grads {} gather params {} sums {} updates {} state {} tp forward {} "
       "backward {} grads {} cp forward {} backward {} ep forward {} backward {} pp activations {} "
-      "gradients {} table {} "
-      "other {}",
+      "gradients {} table {} other {} to other nodes {}",
       t.reduce_grads, t.gather_grads, t.gather_params, t.step_sums, t.updates, t.layer_state,
       t.tp_forward, t.tp_backward, t.tp_grads, t.cp_forward, t.cp_backward, t.ep_forward,
-      t.ep_backward, t.pp_activations, t.pp_gradients, t.pp_table, t.other);
+      t.ep_backward, t.pp_activations, t.pp_gradients, t.pp_table, t.other, t.reduce_network);
 }
 
 // Runs steps and expects on every rank that
@@ -73,7 +72,8 @@ void train(RankRig& rig, const std::string& what, int steps, Results* results) {
       }
     }
     rig.next_step();
-    predicted = predicted + spec::predict_traffic(rig.model, rig.engine.plan(), rig.mesh.coord());
+    predicted = predicted + spec::predict_traffic(rig.model, rig.engine.plan(), rig.mesh.coord(),
+                                                  rig.mesh.world().options().nodes);
     if (results == nullptr) continue;
     const engine::StepReport report = rig.engine.report();
     EXPECT_FALSE(report.was_skipped) << what;
@@ -100,6 +100,13 @@ spec::Layout small_layout(spec::LayoutDice& dice, const spec::ModelDims& dims) {
         spec::any_layout(dice, spec::sizes_of(spec::make_model(dims)), short_seq_len);
     if (layout.ranks() <= max_thread_ranks) return layout;
   }
+}
+
+// Returns the nodes of ranks, for Communicator::Options; none if `ranks_a_node` is 0.
+std::vector<int> nodes_of(int ranks, int ranks_a_node) {
+  std::vector<int> nodes;
+  for (int rank = 0; ranks_a_node > 0 && rank < ranks; ++rank) nodes.push_back(rank / ranks_a_node);
+  return nodes;
 }
 
 }  // namespace
@@ -212,12 +219,14 @@ void run_layout(const Layout& layout, const std::function<void(RankRig&)>& body)
       device = std::make_unique<device::CpuDevice>(
           kernels::cpu_kernels(), device::CpuDevice::Options{.streams = layout.streams});
     }
-    const auto communicator = world.communicator(rank, {.name = "world"});
+    const auto communicator = world.communicator(
+        rank, {.name = "world", .nodes = nodes_of(world.ranks(), layout.ranks_a_node)});
     run_rank(layout, *communicator, *device, body);
   });
 }
 
-void train_settled(const spec::ModelDims& dims, const spec::Layout& layout, bool on_gpu) {
+void train_settled(const spec::ModelDims& dims, const spec::Layout& layout, bool on_gpu,
+                   int ranks_a_node) {
   const spec::ModelSpec model = spec::make_model(dims);
   const spec::Backend backend = on_gpu ? spec::cuda_backend(layout.deterministic) : spec::Backend{};
   const spec::Plan plan = spec::solve_or_throw(model, {.seq_len = short_seq_len}, layout, backend);
@@ -230,12 +239,16 @@ void train_settled(const spec::ModelDims& dims, const spec::Layout& layout, bool
       device =
           std::make_unique<device::CpuDevice>(kernels::cpu_kernels(), device::CpuDevice::Options{});
     }
-    const auto communicator = world.communicator(rank, {.name = "world"});
+    const auto communicator =
+        world.communicator(rank, {.name = "world", .nodes = nodes_of(world.ranks(), ranks_a_node)});
     comm::Mesh mesh(*communicator, plan.mesh);
     engine::Engine engine(*device, model, plan, backend, {}, &mesh);
     ShareOfStep source(plan, mesh.coord(), dims.vocab);
     RankRig rig{*device, model, engine, mesh, source, [&source] { source.next_step(); }, on_gpu};
-    train(rig, fmt::format("{} {}, rank {}", dims.name, spec::to_text(layout), rank), 1, nullptr);
+    train(rig,
+          fmt::format("{} {}, {} ranks a node, rank {}", dims.name, spec::to_text(layout),
+                      ranks_a_node, rank),
+          1, nullptr);
     engine.close(comm::End::finish);
   });
 }
@@ -248,7 +261,7 @@ void train_random_layouts(uint64_t seed, int count, bool on_gpu) {
     dims.layers = 4;
     dims.heads = 4;
     dims.max_seq = short_seq_len;
-    train_settled(dims, small_layout(dice, dims), on_gpu);
+    train_settled(dims, small_layout(dice, dims), on_gpu, 2 * (i % 3));
   }
 }
 

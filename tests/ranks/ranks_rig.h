@@ -55,6 +55,8 @@ struct Layout {
   float adam_eps = 1e-8F;
   bool on_gpu = false;   // all ranks on the first GPU
   bool capture = false;  // steps are replayed, if the communicators support it
+  // Thread ranks are said to be on nodes of so many ranks, in the order of the world; 0: on one.
+  int ranks_a_node = 0;
 };
 std::string to_string(const Layout&);
 int ranks_of(const Layout&);
@@ -82,9 +84,10 @@ void run_rank(const Layout&, comm::Communicator& world, device::Device&,
               const std::function<void(RankRig&)>& body);
 
 // Runs one step of a layout on thread ranks and expects the predicted memory, ledger and bytes sent
-// on every rank.
-void train_settled(const spec::ModelDims&, const spec::Layout&, bool on_gpu);
-// Does so for `count` random layouts of both families, of at most 8 ranks.
+// on every rank. `ranks_a_node` as in Layout.
+void train_settled(const spec::ModelDims&, const spec::Layout&, bool on_gpu, int ranks_a_node = 0);
+// Does so for `count` random layouts of both families, of at most 8 ranks, on one node or on nodes
+// of 2 or 4 ranks.
 void train_random_layouts(uint64_t seed, int count, bool on_gpu);
 // The same for models with experts: routers, scopes of the auxiliary loss, shared experts and dense
 // blocks of all kinds; row budgets that no step exceeds, or that drop pairs.

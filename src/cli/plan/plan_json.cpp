@@ -95,6 +95,8 @@ Json planned_json(const PlanQuestion& q, const PlannedLayout& planned) {
                       {"step_bytes", planned.phases->step},
                       {"save_host_bytes", planned.phases->save_host}};
   }
+  const std::optional<double> fixed_order = fixed_order_seconds(q, planned);
+  json["fixed_order_seconds"] = fixed_order ? Json(*fixed_order) : Json(nullptr);
   json["band"] = {{"time", p.band.time}, {"memory", p.band.memory}, {"warnings", p.band.warnings}};
   json["run"] = run_json(planned.run);
   return json;

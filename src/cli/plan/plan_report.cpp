@@ -159,6 +159,15 @@ PlanReport plan_report(const PlanQuestion& q, plan::Answer answer,
   return report;
 }
 
+std::optional<double> fixed_order_seconds(const PlanQuestion& q, const PlannedLayout& p) {
+  if (!plan::sums_in_fixed_order(q.job, q.stack)) return {};
+  plan::Job other = q.job;
+  other.fixed_order = false;
+  const plan::Layout& layout = p.proposal.layout;
+  return plan::Pricer(q.job, q.machine, q.stack).price(layout).seconds -
+         plan::Pricer(other, q.machine, q.stack).price(layout).seconds;
+}
+
 int64_t bytes_of(const PlannedLayout& p, std::string_view item) {
   const auto at = std::ranges::find(p.items, item, &MemoryItem::name);
   return at == p.items.end() ? 0 : at->bytes;

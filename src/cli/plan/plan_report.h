@@ -48,6 +48,10 @@ struct PlannedLayout {
   double seconds() const { return proposal.confirmed.seconds; }
 };
 PlannedLayout planned_layout(const PlanQuestion&, const plan::Proposal&);
+// Returns how much longer a step takes with sums over ranks in the fixed order than with the
+// library's (comm.fixed_order = false), in seconds; below 0 if it is shorter. Nothing if the sums
+// are the library's.
+std::optional<double> fixed_order_seconds(const PlanQuestion&, const PlannedLayout&);
 // Returns 0 if the layout has no such item.
 int64_t bytes_of(const PlannedLayout&, std::string_view item);
 

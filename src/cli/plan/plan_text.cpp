@@ -116,7 +116,17 @@ std::string question_section(const PlanReport& r) {
   return text;
 }
 
-std::string time_section(const PlannedLayout& planned) {
+// One line if the fixed order takes so long that a user may want to know.
+std::string fixed_order_section(const PlanQuestion& q, const PlannedLayout& planned) {
+  constexpr double least = 0.001;  // of the step
+  const double seconds = fixed_order_seconds(q, planned).value_or(0);
+  if (seconds < least * planned.seconds()) return {};
+  return line("", fmt::format("sums over ranks in the fixed order take {:.3g} s ({:.1f} %) of it; "
+                              "comm.fixed_order = false gives other bits without that",
+                              seconds, 100 * seconds / planned.seconds()));
+}
+
+std::string time_section(const PlanQuestion& q, const PlannedLayout& planned) {
   const plan::Price& price = planned.price;
   std::string text = line("time", "of the slowest rank, in seconds a step");
   for (size_t i = 0; i < price.seconds_of.size(); ++i) {
@@ -127,10 +137,12 @@ std::string time_section(const PlannedLayout& planned) {
                              seconds, 100 * seconds / price.seconds,
                              plan::meaning_of(static_cast<Term>(i))));
   }
-  return text + line("", fmt::format("{:10} {:>10.4g}{}", "sum", price.seconds,
-                                     price.seconds != planned.proposal.price.seconds
-                                         ? "; bubble and messages are simulated"
-                                         : ""));
+  return text +
+         line("", fmt::format("{:10} {:>10.4g}{}", "sum", price.seconds,
+                              price.seconds != planned.proposal.price.seconds
+                                  ? "; bubble and messages are simulated"
+                                  : "")) +
+         fixed_order_section(q, planned);
 }
 
 std::string memory_section(const PlannedLayout& planned) {
@@ -169,7 +181,7 @@ std::string asked_section(const PlanReport& r, bool is_long) {
   if (!r.asked) return {};
   std::string text = layout_text(r.question, "yours", *r.asked);
   text += warning_section(*r.asked, r.best ? &*r.best : nullptr);
-  if (is_long) text += time_section(*r.asked) + memory_section(*r.asked);
+  if (is_long) text += time_section(r.question, *r.asked) + memory_section(*r.asked);
   return text + candidates("better", r.better, r.asked->seconds());
 }
 
@@ -263,7 +275,7 @@ std::string best_section(const PlanReport& r) {
   return layout_text(r.question, "answer", *r.best) + passed_over_section(r) +
          precisions_section(r) + batch_section(r.question) +
          expert_ranks_section(r.question, *r.best) + warning_section(*r.best, nullptr) +
-         time_section(*r.best) + memory_section(*r.best) + textbook_section(r) +
+         time_section(r.question, *r.best) + memory_section(*r.best) + textbook_section(r) +
          candidates("others", r.others, r.best->seconds()) + fewer_section(r);
 }
 

@@ -20,7 +20,7 @@
 #include "base/system/start_thread.h"
 #include "comm/gloo.h"
 #include "comm/gloo/gloo_communicator.h"
-#include "comm/rank_nodes.h"
+#include "comm/levels/rank_nodes.h"
 
 namespace trireme::comm {
 namespace {

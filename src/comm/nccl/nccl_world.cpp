@@ -13,10 +13,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/levels/rank_nodes.h"
 #include "comm/nccl.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "comm/nccl/nccl_library.h"
-#include "comm/rank_nodes.h"
 #include "device/accelerator.h"
 
 namespace trireme::comm {

@@ -24,8 +24,8 @@
 #include "comm/abort_flags.h"
 #include "comm/clock.h"
 #include "comm/failure/flight_recorder.h"
+#include "comm/levels/transfers.h"
 #include "comm/threads/blame.h"
-#include "comm/transfers.h"
 #include "device/device.h"
 
 namespace trireme::comm {

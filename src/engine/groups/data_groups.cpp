@@ -120,7 +120,9 @@ void DataGroups::before_compute(Wait wait) {
 void DataGroups::reduce(View view, device::Tensor out, std::span<const device::ConstTensor> parts) {
   TRIREME_CHECK(has_peers(view), "a sum without peers");
   counted(&TrafficTable::reduce_grads, of(view).data.get(), [&](comm::Communicator& group) {
+    const int64_t before = group.traffic().network_bytes;
     group.reduce_scatter(stream(), out, parts, of(view).order);
+    traffic_.reduce_network += group.traffic().network_bytes - before;
   });
 }
 

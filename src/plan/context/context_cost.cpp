@@ -10,7 +10,7 @@ namespace trireme::plan {
 using spec::CommKind;
 
 double context_comm_seconds(const spec::Machine& machine, const LayerKey& key,
-                            const spec::CommCost& comm) {
+                            const spec::CommCost& comm, bool in_fixed_order) {
   const int64_t stride = comm.is_inner ? key.tp : int64_t{key.tp} * key.ulysses;
   const Group group{comm.ranks > 0 ? comm.ranks : key.cp, stride};
   const auto bytes =
@@ -27,23 +27,24 @@ double context_comm_seconds(const spec::Machine& machine, const LayerKey& key,
     case CommKind::all_gather:
       return collective_seconds(machine, Collective::all_gather, group, bytes);
     case CommKind::reduce_scatter:
-      return collective_seconds(machine, Collective::reduce_scatter, group, bytes);
+      return sum_seconds(machine, Collective::reduce_scatter, group, bytes, in_fixed_order);
     case CommKind::all_reduce:
     case CommKind::count:
       break;
   }
-  return collective_seconds(machine, Collective::all_reduce, group, bytes);
+  return sum_seconds(machine, Collective::all_reduce, group, bytes, in_fixed_order);
 }
 
 double context_seconds(const spec::Machine& machine, const Stack& stack, const LayerKey& key,
-                       const std::vector<spec::CommCost>& comms, double compute) {
+                       const std::vector<spec::CommCost>& comms, double compute,
+                       bool in_fixed_order) {
   double exposed = 0, gathers = 0, sums = 0, hops = 0;
   int calls = 0, summed = 0;
   for (spec::CommCost comm : comms) {
     if (comm.axis != spec::Axis::cp) continue;
     const bool is_16_bits = !stack.is_engine() && key.precision != Precision::fp32;
     if (is_16_bits && comm.dtype == base::DType::f32) comm.dtype = base::DType::bf16;
-    const double seconds = context_comm_seconds(machine, key, comm);
+    const double seconds = context_comm_seconds(machine, key, comm, in_fixed_order);
     switch (comm.kind) {
       case CommKind::all_gather:
         gathers += seconds;

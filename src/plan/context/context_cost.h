@@ -19,11 +19,13 @@ namespace trireme::plan {
 //     the others does not hide;
 //   ring: what attention does not hide.
 // Stack::cp_overlap is the part of the compute under which transfers hide. Programs other than the
-// engine sum gradients of keys and values in 16 bits.
+// engine sum gradients of keys and values in 16 bits. in_fixed_order: sums_in_fixed_order().
 double context_seconds(const spec::Machine&, const Stack&, const LayerKey&,
-                       const std::vector<spec::CommCost>&, double compute);
+                       const std::vector<spec::CommCost>&, double compute,
+                       bool in_fixed_order = false);
 
 // Returns the time of one of them.
-double context_comm_seconds(const spec::Machine&, const LayerKey&, const spec::CommCost&);
+double context_comm_seconds(const spec::Machine&, const LayerKey&, const spec::CommCost&,
+                            bool in_fixed_order = false);
 
 }  // namespace trireme::plan

@@ -10,6 +10,7 @@ Job job_of(const config::Config& config) {
   job.model = spec::make_model(config.dims);
   static_cast<spec::Workload&>(job) = config::workload_of(config);
   job.backend = spec::cuda_backend(config.system.determinism != "fast");
+  job.fixed_order = config.comm.fixed_order;
   return job;
 }
 

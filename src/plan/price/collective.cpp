@@ -95,6 +95,34 @@ double collective_seconds(const Machine& m, Collective kind, const Group& group,
   return std::min(one_ring, two_levels);
 }
 
+double sum_seconds(const Machine& m, Collective kind, const Group& group, double bytes,
+                   bool in_fixed_order) {
+  if (!in_fixed_order) return collective_seconds(m, kind, group, bytes);
+  if (group.size <= 1 || bytes <= 0) return 0;
+  const auto ranks = static_cast<double>(group.size), local = static_cast<double>(inside(m, group)),
+             domains = static_cast<double>(domains_of(m, group));
+  const double near = bytes * (local - 1) / local / domain_rate(m);
+  const double far =
+      domains > 1 ? bytes / local * (domains - 1) / domains / rate_between(m, domains_of(m, group))
+                  : 0;
+  const double latency =
+      (local - 1) * m.domain.link.latency + (domains - 1) * m.network.link.latency;
+  // A rank copies its own parts for the ranks at its place of all domains, adds those of its
+  // neighbours to them, adds the partial sums of other domains, and copies the result. An addition
+  // reads two operands and writes one.
+  // With one rank in each domain there is one level.
+  const double copied = local > 1 ? domains : 1;
+  const double moved = 2 * copied + 3 * domains * (local - 1) + 3 * (domains - 1) + 2;
+  const double additions =
+      bytes / ranks * moved / (m.processor.bytes_per_second * m.processor.memory_reach);
+  // Larger sums take several rounds of the buffer that data_buffers() gives them.
+  constexpr double round_bytes = 64 << 20;
+  const double kernels = (local + domains) * std::max(1.0, std::ceil(bytes / round_bytes));
+  const double scattered = near + far + latency + additions + kernels * m.processor.launch_seconds;
+  if (kind == Collective::reduce_scatter) return scattered;
+  return scattered + collective_seconds(m, Collective::all_gather, group, bytes);
+}
+
 int64_t domains_of(const Machine& m, const Group& group) {
   const int64_t local = inside(m, group);
   return (group.size + local - 1) / local;

@@ -22,6 +22,13 @@ enum class Collective : uint8_t { all_reduce, all_gather, reduce_scatter, all_to
 // rank's input, its own part included.
 double collective_seconds(const spec::Machine&, Collective, const Group&, double bytes);
 
+// The same for a sum. In the fixed order (comm::Communicator, spec/sums/sum_levels.h) the ranks
+// of a domain send each other what they have, add it in memory, and do so again with partial sums
+// between domains; an all-reduce gathers the results. No switch and no ring adds, and nothing
+// overlaps. REQUIRES: kind is reduce_scatter or all_reduce, or in_fixed_order is false.
+double sum_seconds(const spec::Machine&, Collective kind, const Group&, double bytes,
+                   bool in_fixed_order);
+
 // Returns the number of domains that the ranks of a group are in.
 int64_t domains_of(const spec::Machine&, const Group&);
 

@@ -49,6 +49,39 @@ TEST(Collective, all_reduce_is_reduce_scatter_and_all_gather_if_a_ring_is_best) 
   }
 }
 
+// spec/sums/sum_levels.h: a node sends (n-1)/n of the tensor, a rank the k-th part of that.
+TEST(Collective, sums_in_the_fixed_order_take_two_levels_and_additions) {
+  spec::Machine m = cluster();
+  m.processor.bytes_per_second = 1e12;
+  m.processor.memory_reach = 1;
+  m.processor.launch_seconds = 0;
+  const double bytes = 4e9;
+  const auto fixed = [&](const Group& group) {
+    return sum_seconds(m, Collective::reduce_scatter, group, bytes, true);
+  };
+  // One domain: 7 additions of an eighth, which reads two and writes one; two copies.
+  EXPECT_NEAR(fixed({8, 1}),
+              bytes * 7 / 8 / near_rate + 7 * near_latency + bytes / 8 * (7 * 3 + 4) / 1e12, 1e-12);
+  // Four domains of 8: 4 x 7 additions of the domain's and 3 between domains.
+  EXPECT_NEAR(fixed({32, 1}),
+              bytes * 7 / 8 / near_rate + 7 * near_latency + bytes / 8 * 3 / 4 / far_rate +
+                  3 * far_latency + bytes / 32 * (2 * 4 + 3 * 4 * 7 + 3 * 3 + 2) / 1e12,
+              1e-12);
+  // No rank has a neighbour in its domain: all crosses the network.
+  EXPECT_NEAR(fixed({4, 8}),
+              bytes * 3 / 4 / far_rate + 3 * far_latency + bytes / 4 * (3 * 3 + 4) / 1e12, 1e-12);
+  EXPECT_NEAR(sum_seconds(m, Collective::all_reduce, {32, 1}, bytes, true),
+              fixed({32, 1}) + collective_seconds(m, Collective::all_gather, {32, 1}, bytes),
+              1e-12);
+  EXPECT_EQ(sum_seconds(m, Collective::all_reduce, {1, 1}, bytes, true), 0);
+  EXPECT_EQ(sum_seconds(m, Collective::all_reduce, {32, 1}, bytes, false),
+            collective_seconds(m, Collective::all_reduce, {32, 1}, bytes));
+  // A switch that adds is of use to the library alone.
+  m.domain.in_switch_reduction = true;
+  EXPECT_GT(sum_seconds(m, Collective::all_reduce, {8, 1}, bytes, true),
+            1.5 * sum_seconds(m, Collective::all_reduce, {8, 1}, bytes, false));
+}
+
 TEST(Collective, trees_carry_small_messages) {
   // 2 (n - 1) steps of a ring against 2 log2 n.
   const double bytes = 64;

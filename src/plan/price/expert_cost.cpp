@@ -88,19 +88,21 @@ double expert_seconds(const Job& job, const spec::Machine& machine, const Stack&
   // The engine sends blocks of a fixed size; other programs send the rows that there are, most of
   // them to the busiest rank.
   const double share = stack.is_engine() ? 1 : busiest_share(job, moe, key.ep);
+  const bool fixed = sums_in_fixed_order(job, stack);
   double seconds = 0;
   for (const spec::CommCost& comm : all) {
     const auto bytes =
         static_cast<double>(comm.elements) * static_cast<double>(base::size_of(comm.dtype));
-    if (comm.axis == spec::Axis::etp) {
-      const Collective kind =
-          comm.kind == CommKind::all_gather ? Collective::all_gather : Collective::reduce_scatter;
-      seconds += collective_seconds(machine, kind, {key.etp, 1}, share * bytes);
+    if (comm.axis == spec::Axis::etp && comm.kind == CommKind::all_gather) {
+      seconds += collective_seconds(machine, Collective::all_gather, {key.etp, 1}, share * bytes);
+    } else if (comm.axis == spec::Axis::etp) {
+      seconds +=
+          sum_seconds(machine, Collective::reduce_scatter, {key.etp, 1}, share * bytes, fixed);
     } else if (comm.axis == spec::Axis::ep && comm.kind == CommKind::all_to_all) {
       seconds += exchange_seconds(machine, stack, moe, key, share * bytes);
     } else if (comm.axis == spec::Axis::ep) {
       // The loads of experts, over the ranks that have other tokens.
-      seconds += collective_seconds(machine, Collective::all_reduce, {comm.ranks, 1}, bytes);
+      seconds += sum_seconds(machine, Collective::all_reduce, {comm.ranks, 1}, bytes, fixed);
     }
   }
   return seconds * (1 - stack.ep_overlap);

@@ -178,7 +178,8 @@ void add_context(const Pricing& p, const Facts& facts, const OpSum& f, const OpS
                  LayerCost& cost) {
   if (p.key.cp == 1 || f.attention <= 0) return;
   const auto exposed = [&](const std::vector<spec::CommCost>& comms, double compute) {
-    return context_seconds(p.machine, p.stack, p.key, comms, compute);
+    return context_seconds(p.machine, p.stack, p.key, comms, compute,
+                           sums_in_fixed_order(p.job, p.stack));
   };
   const bool is_whole = p.key.recompute == spec::Recompute::full && p.stack.full_recompute_is_whole;
   cost.f_cp = exposed(facts.f_comm, f.attention);

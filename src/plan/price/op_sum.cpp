@@ -142,7 +142,8 @@ double tp_seconds(const Pricing& p, const std::vector<spec::CommCost>& all) {
     const Collective kind = comm.kind == spec::CommKind::all_reduce   ? Collective::all_reduce
                             : comm.kind == spec::CommKind::all_gather ? Collective::all_gather
                                                                       : Collective::reduce_scatter;
-    seconds += collective_seconds(p.machine, kind, {p.key.tp, 1}, bytes);
+    const bool fixed = kind != Collective::all_gather && sums_in_fixed_order(p.job, p.stack);
+    seconds += sum_seconds(p.machine, kind, {p.key.tp, 1}, bytes, fixed);
   }
   return seconds * (1 - p.stack.tp_overlap);
 }

@@ -178,24 +178,30 @@ struct Pricer::State {
 };
 
 // Returns the time of gradient reduction, layer by layer. If a copy of the state is sharded, each
-// rank receives the sums of its shard, first inside the copy and then over copies (HSDP).
+// rank receives the sums of its shard, first inside the copy and then over copies (HSDP). In the
+// fixed order one sum over all ranks leaves each a share, which copies then gather.
 double Pricer::State::reduce_seconds(const Layout& l, double elements, double layers,
                                      const DataRanks& ranks) const {
   if (ranks.size() <= 1 || elements <= 0) return 0;
   const double bytes = elements / layers * reduce_bytes(stack, l);
+  const bool fixed = sums_in_fixed_order(job, stack);
+  const Group all{ranks.size(), ranks.stride};
   if (l.zero_stage == 0) {
-    return layers *
-           collective_seconds(machine, Collective::all_reduce, {ranks.size(), ranks.stride}, bytes);
+    return layers * sum_seconds(machine, Collective::all_reduce, all, bytes, fixed);
   }
   const Group inside{ranks.shards, ranks.stride};
   const Group copies{ranks.copies, ranks.stride * ranks.shards};
+  const double of_shard = bytes / static_cast<double>(ranks.shards);
+  if (fixed) {
+    return layers * (sum_seconds(machine, Collective::reduce_scatter, all, bytes, true) +
+                     collective_seconds(machine, Collective::all_gather, copies, of_shard));
+  }
   double seconds = 0;
   if (inside.size > 1) {
     seconds += collective_seconds(machine, Collective::reduce_scatter, inside, bytes);
   }
   if (copies.size > 1) {
-    seconds += collective_seconds(machine, Collective::all_reduce, copies,
-                                  bytes / static_cast<double>(ranks.shards));
+    seconds += collective_seconds(machine, Collective::all_reduce, copies, of_shard);
   }
   return layers * seconds;
 }

@@ -13,6 +13,7 @@
 #include "spec/parallel/tensor_parallel.h"
 #include "spec/state/muon.h"
 #include "spec/state/state_layout.h"
+#include "spec/sums/sum_levels.h"
 
 namespace trireme::spec {
 namespace {
@@ -190,17 +191,54 @@ bool is_tied(const ModelSpec& model) {
 
 namespace {
 
+// Returns the world ranks that sum the gradients of a view with this one, by reduced_place().
+std::vector<int> summing_ranks(const Sizes& sizes, const Coord& coord, ParamView view) {
+  const MeshView& along = mesh_view(view);
+  const bool has_experts = has_expert_axes(sizes);
+  const AxisView& axes = view == ParamView::expert && has_experts ? expert_axes : dense_axes;
+  std::vector<int> members(static_cast<size_t>(sum_ranks(sizes, view)));
+  for (int rank = 0; rank < ranks_of(sizes, dense_axes); ++rank) {
+    const Coord other = coord_of(sizes, rank);
+    const bool is_member = std::ranges::all_of(axes, [&](Axis axis) {
+      return other[axis] == coord[axis] || std::ranges::count(along.shard, axis) > 0 ||
+             std::ranges::count(along.replicate, axis) > 0;
+    });
+    if (is_member) members[static_cast<size_t>(reduced_place(sizes, other, view))] = rank;
+  }
+  return members;
+}
+
+// Returns what a rank sends for a sum over the ranks of a view, in shares of a rank.
+SharesSent reduce_shares(const Plan& plan, const Coord& coord, ParamView view,
+                         std::span<const int> nodes) {
+  const int ranks = sum_ranks(plan.mesh, view);
+  if (ranks == 1) return {};
+  if (nodes.empty()) {
+    const auto parts = tree_cover(leaves(plan, view), leaves_of(plan, coord, view)).size();
+    return {static_cast<int64_t>(parts) * (ranks - 1), 0};
+  }
+  std::vector<std::vector<Range>> parts;
+  std::vector<int> nodes_of_group;
+  for (const int rank : summing_ranks(plan.mesh, coord, view)) {
+    const Range held = leaves_of(plan, coord_of(plan.mesh, rank), view);
+    parts.push_back(tree_cover(leaves(plan, view), held));
+    nodes_of_group.push_back(nodes[static_cast<size_t>(rank)]);
+  }
+  return shares_sent(leaves(plan, view), parts, nodes_of_group,
+                     reduced_place(plan.mesh, coord, view));
+}
+
 // Adds the bytes that a rank sends for one bucket.
-void add_bucket(const Plan& plan, const Coord& coord, const BucketSize& bucket, TrafficTable& sum) {
+void add_bucket(const Plan& plan, const BucketSize& bucket, const SharesSent& sent,
+                TrafficTable& sum) {
   const int64_t elements = bucket.elements;
   const ParamView view = bucket.view;
   const int64_t ranks = sum_ranks(plan.mesh, view), shards = state_shards(plan, view);
-  const auto parts =
-      static_cast<int64_t>(tree_cover(leaves(plan, view), leaves_of(plan, coord, view)).size());
   const int64_t grad_bytes = elements * base::size_of(plan.recipe.grad);
   const int64_t param_bytes = elements * base::size_of(bucket.storage);
-  sum.reduce_grads += reduce_rounds(plan) * parts * (ranks - 1) *
-                      (elements / ranks * base::size_of(sum_dtype(plan, view)));
+  const int64_t share_bytes = elements / ranks * base::size_of(sum_dtype(plan, view));
+  sum.reduce_grads += reduce_rounds(plan) * sent.all * share_bytes;
+  sum.reduce_network += reduce_rounds(plan) * sent.far * share_bytes;
   // To all ranks that update the same range.
   sum.gather_grads += (ranks / shards - 1) * (grad_bytes / ranks);
   const int64_t gathers = plan.zero.params && !plan.layout.keeps_params()
@@ -213,10 +251,15 @@ void add_bucket(const Plan& plan, const Coord& coord, const BucketSize& bucket, 
 
 }  // namespace
 
-TrafficTable predict_traffic(const ModelSpec& model, const Plan& plan, const Coord& coord) {
+TrafficTable predict_traffic(const ModelSpec& model, const Plan& plan, const Coord& coord,
+                             std::span<const int> nodes) {
   TrafficTable sum;
+  std::array<SharesSent, all_views.size()> sent;
+  for (const ParamView view : all_views) {
+    sent[static_cast<size_t>(view)] = reduce_shares(plan, coord, view, nodes);
+  }
   for (const BucketLayout& bucket : bucket_layouts(model, plan, coord[Axis::pp])) {
-    add_bucket(plan, coord, bucket.size(), sum);
+    add_bucket(plan, bucket.size(), sent[static_cast<size_t>(bucket.view)], sum);
   }
   for (const int layer : layers_of_rank(model, plan, coord[Axis::pp])) {
     sum.updates += muon_traffic(plan, coord, params_of(model, layer));
@@ -261,7 +304,8 @@ TrafficTable operator-(const TrafficTable& a, const TrafficTable& b) {
           .pp_activations = a.pp_activations - b.pp_activations,
           .pp_gradients = a.pp_gradients - b.pp_gradients,
           .pp_table = a.pp_table - b.pp_table,
-          .other = a.other - b.other};
+          .other = a.other - b.other,
+          .reduce_network = a.reduce_network - b.reduce_network};
 }
 
 }  // namespace trireme::spec

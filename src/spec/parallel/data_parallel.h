@@ -156,6 +156,8 @@ struct TrafficTable {
   int64_t pp_gradients = 0;    //   and their gradients back
   int64_t pp_table = 0;        // the token table that two ranks share, or its gradients
   int64_t other = 0;           // outside of steps: loading and saving weights by name
+  // The part of reduce_grads that goes to ranks of other nodes, in total() once.
+  int64_t reduce_network = 0;
   bool operator==(const TrafficTable&) const = default;
 
   int64_t total() const {
@@ -166,6 +168,9 @@ struct TrafficTable {
 };
 TrafficTable operator+(const TrafficTable&, const TrafficTable&);
 TrafficTable operator-(const TrafficTable&, const TrafficTable&);
-TrafficTable predict_traffic(const ModelSpec&, const Plan&, const Coord&);
+// `nodes` are the nodes of the ranks of the world, by rank (comm::Communicator::Options::nodes);
+// empty: all ranks are on one.
+TrafficTable predict_traffic(const ModelSpec&, const Plan&, const Coord&,
+                             std::span<const int> nodes = {});
 
 }  // namespace trireme::spec

@@ -199,6 +199,35 @@ TEST(DataParallelTest, traffic_is_what_zero_promises) {
   }
 }
 
+// On two nodes of 4 ranks the sums of a node leave it once: half of the gradients, a quarter of
+// that from each rank. The order of a copy's shards in the group is not that of the nodes.
+TEST(DataParallelTest, sums_cross_nodes_once) {
+  const ModelSpec model = small_model(true);
+  const std::vector<int> nodes = {0, 0, 0, 0, 1, 1, 1, 1};
+  const auto traffic = [&](const Layout& layout, std::span<const int> of_ranks) {
+    return predict_traffic(model, solve_or_throw(model, {.seq_len = 64}, layout, {}), {}, of_ranks);
+  };
+  for (Layout layout : {Layout{.dp_replicate = 8},
+                        {.dp_shard = 8, .zero_stage = 1},
+                        {.dp_replicate = 2, .dp_shard = 4, .zero_stage = 2},
+                        {.dp_replicate = 4, .dp_shard = 2, .zero_stage = 3}}) {
+    layout.precision = Precision::fp32;
+    const TrafficTable one = traffic(layout, {}), two = traffic(layout, nodes);
+    EXPECT_EQ(one.reduce_network, 0);
+    EXPECT_EQ(7 * two.reduce_network, one.reduce_grads);  // of 7 shares one goes to the other node
+    EXPECT_EQ(two.reduce_grads, one.reduce_grads);
+    EXPECT_EQ(two.total(), one.total());
+  }
+  // 3 workers a rank: each has two parts of the sum, but the four ranks of a node fold into one
+  // node of the tree, and one more: [0, 8) and [8, 12) of 24 leaves.
+  Layout hosted{.dp_replicate = 8, .logical_dp = 24, .precision = Precision::fp32};
+  const TrafficTable one = traffic(hosted, {}), two = traffic(hosted, nodes);
+  EXPECT_EQ(one.reduce_grads % (2 * 7), 0);
+  const int64_t share = one.reduce_grads / (2 * 7);
+  EXPECT_EQ(two.reduce_grads, (2 * 2 * 3 + 2) * share);
+  EXPECT_EQ(two.reduce_network, 2 * share);
+}
+
 TEST(DataParallelTest, illegal_layouts_are_refused_with_legal_values) {
   const auto expect_refusal = [](const Layout& data, const char* what, int microbatches = 1) {
     const std::string message = refusal(data, microbatches);

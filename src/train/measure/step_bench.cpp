@@ -136,9 +136,8 @@ StepBench bench_steps(const spec::ModelSpec& model, const StepBenchOptions& opti
   engine::EngineOptions engine_options{.capture = options.captures};
   std::unique_ptr<LoneRank> lone;
   if (options.as_rank) {
-    // Sums in the order of the back end that a run of such ranks has by default.
-    lone = std::make_unique<LoneRank>(*platform.device, model, plan, *options.as_rank,
-                                      !platform.is_gpu());
+    // Sums in the fixed order, which a run of such ranks has by default.
+    lone = std::make_unique<LoneRank>(*platform.device, model, plan, *options.as_rank, true);
     lone->set_options(engine_options);
     result.has_loss = lone->has_head();
     result.lone = lone_rank_facts(model, plan, platform.backend, *options.as_rank);

@@ -83,8 +83,8 @@ void Run::export_weights(const std::string& name) {
 }
 
 int64_t Run::predicted_sent_bytes() const {
-  const spec::TrafficTable sent =
-      spec::predict_traffic(bench_.model, parts_->plan(), parts_->rank.coord());
+  const spec::TrafficTable sent = spec::predict_traffic(bench_.model, parts_->plan(),
+                                                        parts_->rank.coord(), parts_->rank.nodes());
   return timeline_.engine_steps() * (sent.total() - sent.other);
 }
 

@@ -42,6 +42,11 @@ class Rank {
   bool is_first() const { return number() == 0; }
   comm::Mesh* mesh() { return mesh_ ? &*mesh_ : nullptr; }  // null: alone
   const spec::Coord& coord() const { return coord_; }
+  // Whether sums over ranks are those of a library, whose order is not fixed: a repeated step may
+  // then have other bits (Communicator::has_library_sums).
+  bool has_library_sums() const { return world_ != nullptr && world_->has_library_sums(); }
+  // Returns the node of every rank, by rank; empty: all ranks are on one.
+  std::vector<int> nodes() const { return world_ ? world_->options().nodes : std::vector<int>{}; }
 
   // Returns every rank's value, by rank. The host waits for all ranks, but for no other stream.
   // Collective.

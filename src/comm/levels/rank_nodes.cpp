@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/rank_nodes.h"
+#include "comm/levels/rank_nodes.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

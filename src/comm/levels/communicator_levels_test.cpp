@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "comm/world/rank_test.h"
-#include "spec/parallel/sum_levels.h"
+#include "spec/sums/sum_levels.h"
 
 namespace trireme::comm {
 namespace {

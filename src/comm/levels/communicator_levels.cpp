@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums in the fixed tree and gathers in two levels, inside a node and between nodes:
-// spec/parallel/sum_levels.h has the idea and the bytes.
+// spec/sums/sum_levels.h has the idea and the bytes.
 #include <algorithm>
 #include <utility>
 

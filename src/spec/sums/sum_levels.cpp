@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spec/parallel/sum_levels.h"
+#include "spec/sums/sum_levels.h"
 
 #include <algorithm>
 #include <map>
