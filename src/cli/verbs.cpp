@@ -9,8 +9,8 @@
 namespace trireme::cli {
 
 CommandSet all_commands() {
-  std::vector<Verb> verbs = {init_verb(),   train_verb(), launch_verb(),  convert_config_verb(),
-                             verify_verb(), eval_verb(),  generate_verb()};
+  std::vector<Verb> verbs = {init_verb(),   train_verb(), launch_verb(), convert_config_verb(),
+                             verify_verb(), chaos_verb(), eval_verb(),   generate_verb()};
   std::vector<Verb> data = data_verbs();
   std::move(data.begin(), data.end(), std::back_inserter(verbs));
   for (Verb (*const verb)() : {ckpt_list_verb, ckpt_inspect_verb, ckpt_verify_verb, ckpt_diff_verb,

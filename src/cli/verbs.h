@@ -11,6 +11,7 @@ namespace trireme::cli {
 
 Verb train_verb();
 Verb launch_verb();
+Verb chaos_verb();
 Verb convert_config_verb();
 Verb init_verb();
 Verb verify_verb();

@@ -84,6 +84,7 @@ std::vector<std::string> commands_of_help() {
                            "train",
                            "launch",
                            "verify",
+                           "chaos",
                            "eval",
                            "generate",
                            "data build",

@@ -130,6 +130,11 @@ inline const std::vector<Known> known_commands = {
     {"trireme launch -n 4 configs/kjv.toml --parallelism.data_parallel_replicate_degree=2 "
      "--job.dump_folder=runs/hsdp",
      How::ranks},
+    {"trireme chaos configs/kjv.toml -n 2 --kills 3 --seed 1 --steps 300 "
+     "--parallelism.data_parallel_shard_degree=2",
+     How::here,
+     "trireme chaos tiny_run.toml -n 1 --kills 1 --kinds pause --steps 1000 --folder runs/chaos "
+     "--elastic.detect_s=0.2"},
     {"trireme train configs/kjv.toml --parallelism.pipeline_parallel_degree=2 "
      "--training.global_batch_size=8 --job.dump_folder=runs/pipeline",
      How::started},

@@ -101,4 +101,10 @@ std::string ChildProcess::ending() const {
   return fmt::format("exit code {}", WEXITSTATUS(status));
 }
 
+int ChildProcess::exit_code() const {
+  constexpr int signal_base = 128;  // as in a shell
+  const int status = status_.value_or(0);
+  return WIFSIGNALED(status) ? signal_base + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
 }  // namespace trireme::obs

@@ -26,12 +26,15 @@ class ChildProcess {
   ChildProcess(ChildProcess&&) noexcept;
   ChildProcess& operator=(ChildProcess&&) = delete;
 
+  pid_t id() const { return process_; }
   bool is_running();
   // Waits for its end at most so long. Returns whether it has ended.
   bool wait(double seconds);
   // Returns how it ended: "exit code 1", "signal 9". REQUIRES: it has ended.
   std::string ending() const;
   bool is_good() const { return status_ && *status_ == 0; }
+  // Returns the exit code; 128 and its number for a signal. REQUIRES: it has ended.
+  int exit_code() const;
 
  private:
   pid_t process_ = -1;

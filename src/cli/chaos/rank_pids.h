@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The processes of a job that `trireme launch` has started, as another process finds them.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+
+namespace trireme::cli {
+
+struct RankPids {
+  std::map<int, pid_t> ranks;
+  bool is_recorded = false;  // by the launcher: the job replaces single ranks
+};
+// Returns the ranks that processes.json in the run's folder lists, if it is that of this launcher,
+// and otherwise the children of the launcher that are ranks. `proc`: /proc, except in tests.
+RankPids find_ranks(const std::filesystem::path& run_folder, pid_t launcher,
+                    const std::filesystem::path& proc = "/proc");
+
+struct ProcessUse {
+  int64_t descriptors = 0, threads = 0, memory_bytes = 0;
+
+  ProcessUse& operator+=(const ProcessUse&);
+};
+// Returns what a process holds; none if it has ended, or is not this user's.
+std::optional<ProcessUse> use_of(pid_t process, const std::filesystem::path& proc = "/proc");
+
+}  // namespace trireme::cli
