@@ -35,6 +35,10 @@ const std::vector<VerbCalls>& all_calls() {
        "--global-batch-size 2 --lr 1e-3 --train-iters 4'",
        "--from-torchtitan gone.toml"},
       {"verify", "tiny_run.toml", "tiny_run.toml --deadline abc"},
+      {"chaos",
+       "tiny_run.toml -n 1 --kills 1 --kinds pause --steps 300 --folder chaos "
+       "--elastic.detect_s=0.2",
+       "tiny_run.toml --kills 0"},
       {"eval", "--weights run/weights/final --data text.txt", "--weights gone --data text.txt"},
       {"generate", "run/weights/final --tokens 3", "gone"},
       {"data build", "text.txt --output d", "text.txt --output d"},

@@ -60,11 +60,11 @@ class Notices : public testing::Test {
 };
 
 TEST_F(Notices, a_notice_saves_and_stops) {
-  std::vector<Case> cases = {
-      {LauncherKind::train, 1, "elastic.notice_file", "notice", "file"},
-      {LauncherKind::launch, 2, "elastic.notice_command", "test -e notice", "command"}};
+  std::vector<Case> cases = {{LauncherKind::train, 1, "elastic.notice_file", "notice", "file"},
+                             {LauncherKind::launch, 2, "elastic.notice_file", "notice", "file"}};
   if (is_full()) {
-    cases.push_back({LauncherKind::launch, 4, "elastic.notice_file", "notice", "file"});
+    cases.push_back(
+        {LauncherKind::launch, 4, "elastic.notice_command", "test -e notice", "command"});
     cases.push_back(
         {LauncherKind::train, 1, "elastic.notice_command", "test -e notice", "command"});
   }
