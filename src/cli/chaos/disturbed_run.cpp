@@ -163,10 +163,13 @@ ChaosReport DisturbedRun::run() {
   disturb(launcher);
   double measured = obs::steady_seconds();
   wait(launcher, [&] {
-    if (obs::steady_seconds() - measured > look_at_events_seconds &&
-        done_.size() == schedule_.size()) {
+    if (obs::steady_seconds() - measured > look_at_events_seconds) {
       measured = obs::steady_seconds();
-      measure(launcher.id());
+      lines_.read();
+      // Ranks that start or end hold less.
+      const bool is_training = !done_.empty() && lines_.newest() > done_.back().newest &&
+                               lines_.newest() < options_.schedule.steps;
+      if (is_training) measure(launcher.id());
     }
     return !launcher.is_running();
   });
