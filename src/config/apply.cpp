@@ -369,6 +369,12 @@ std::optional<std::string> store(const Value& value, const Key& key) {
     **field = *given;
     return std::nullopt;
   }
+  // Choices among "auto", "true" and "false" are also written as booleans.
+  const auto* const truth = std::get_if<bool>(&value);
+  if (truth != nullptr && std::ranges::find(key.choices, "true") != key.choices.end()) {
+    *std::get<std::string*>(key.field) = *truth ? "true" : "false";
+    return std::nullopt;
+  }
   const auto* given = std::get_if<std::string>(&value);
   if (given == nullptr) return wrong_type();
   if (given->find('\0') != std::string::npos) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/text/json.h"
 #include "config/files_test.h"
 #include "config/layout.h"
@@ -51,7 +52,10 @@ TEST(Config, every_key_of_a_file_is_read) {
     if (key.section == "parallelism" || key.section == "moe") continue;  // other tests
     if (auto* const* field = std::get_if<bool*>(&key.field)) **field = !**field;
     if (auto* const* field = std::get_if<int64_t*>(&key.field)) {
-      **field = key.name == "seq_len" ? 17 : key.name == "max_seq" ? 99 : 2 * **field + 2;
+      **field = key.name == "seq_len"        ? 17
+                : key.name == "max_seq"      ? 99
+                : key.name == "peer_buffers" ? 3
+                                             : 2 * **field + 2;
     }
     if (auto* const* field = std::get_if<double*>(&key.field)) **field = **field / 2 + 0.125;
     if (auto* const* field = std::get_if<std::string*>(&key.field)) {
@@ -72,6 +76,14 @@ TEST(Config, every_key_of_a_file_is_read) {
   const Config read = load_text(text);
   EXPECT_EQ(to_json(read).dump(1), to_json(wanted).dump(1));
   EXPECT_TRUE(read == wanted);
+}
+
+TEST(Config, a_choice_with_true_is_also_a_boolean) {
+  EXPECT_EQ(load_text(small("[elastic]\npeer = true\n")).elastic.peer, "true");
+  EXPECT_EQ(load_text(small("[elastic]\npeer = false\n")).elastic.peer, "false");
+  EXPECT_EQ(load_text(small("[elastic]\npeer = \"auto\"\n")).elastic.peer, "auto");
+  EXPECT_THROW(load_text(small("[elastic]\npeer = 1\n")), base::ConfigError);
+  EXPECT_THROW(load_text(small("[comm]\nbackend = true\n")), base::ConfigError);
 }
 
 TEST(Config, defaults_are_resolved) {

@@ -244,6 +244,9 @@ int train_epochs(const Options& options) {
                    obs::RunMode::fresh, hooks, info);
   fmt::print("steps {} attempt {} tokens {} from {} epoch {}\n", summary.steps,
              summary.attempt_steps, summary.total_tokens, summary.resumed_from, epoch);
+  fmt::print("copied {} skipped {} failed {} exposed {:.6f} s of {:.3f} s\n", summary.copies.copies,
+             summary.copies.skipped, summary.copies.failed, summary.copies.exposed_seconds,
+             summary.seconds);
   for (const train::RankFigures& rank : summary.ranks) {
     fmt::print("kept {} of {}\n", rank.rebuild.measured_bytes, rank.rebuild.predicted_bytes);
     fmt::print("copies {} of {}\n", rank.copies.measured_bytes, rank.copies.predicted_bytes);

@@ -180,13 +180,14 @@ TEST_F(Regroup, shards_without_a_copy_continue_from_the_newest_checkpoint) {
   expect_each_step_once(outcomes[0]);
 }
 
-// ---- copies in memory that outlives the processes, after steps 1, 3, 5, ...
+// ---- copies in memory that outlives the processes, after steps 1, 3, 5, ... unless a test says
+// otherwise
 
 bool is_full() { return std::getenv("TRIREME_FULL") != nullptr; }
 
 class RegroupCopies : public Regroup {
  protected:
-  static constexpr int interval = 2, pause = 10, newest = 9, older = 7;
+  static constexpr int pause = 10, newest = 9, older = 7;
 
   void SetUp() override {
     Regroup::SetUp();
@@ -200,14 +201,15 @@ class RegroupCopies : public Regroup {
     std::vector<int> all;
     for (const base::Descriptor& memory : memory_) all.push_back(memory.value());
     const std::string own = fmt::format("--memory={}", all[static_cast<size_t>(rank)]);
-    if (!makes_copies_) return {own};
+    if (!is_paced_) return {own, "--elastic.peer_interval=1"};
+    const int interval = is_open_ ? 1 : 2;
     return {own, fmt::format("--copies={}", fmt::join(all, ",")),
             fmt::format("--interval={}", interval), fmt::format("--pause={}", pause),
-            fmt::format("--elastic.peer_interval={}", interval)};
+            fmt::format("--elastic.peer_interval={}", is_open_ ? 0 : interval)};
   }
   // The first rank waits at the end of step 10, and all have sealed their copies of step 9.
   bool may_kill(int step) const override {
-    if (!makes_copies_) return has_step(step);
+    if (!is_paced_) return has_step(step);
     return scratch_.has("paused") && has_step(step) &&
            std::ranges::all_of(memory_, [](const base::Descriptor& memory) {
              const auto copies = ckpt::CopyMemory::copies_in(memory.value());
@@ -248,17 +250,16 @@ class RegroupCopies : public Regroup {
   std::vector<Outcome> expect_continues(int killed, int from, const std::string& source) {
     const std::string expected = quiet_weights();
     std::vector<Outcome> outcomes = run_with_a_kill(newest, killed);
-    EXPECT_NE(outcomes[0].err.find(
-                  fmt::format("epoch 1 continues after step {} from {}; ", from, source)),
-              std::string::npos)
-        << outcomes[0].err;
+    const std::string line = fmt::format("epoch 1 continues after step {} from {}; ", from, source);
+    EXPECT_NE(outcomes[0].err.find(line), std::string::npos) << outcomes[0].err;
     EXPECT_TRUE(scratch_.read(final_weights) == expected);
     if (killed != 0) expect_each_step_once(outcomes[0]);
     return outcomes;
   }
 
   std::vector<base::Descriptor> memory_;
-  bool makes_copies_ = true;
+  bool is_paced_ = true;  // steps wait for copies
+  bool is_open_ = false;  // the interval: it is found by elastic.peer_cost, and is 1
   struct Damage {
     int rank = 0;
     int64_t step = 0;    // of the copy
@@ -303,6 +304,7 @@ TEST_F(RegroupCopies, a_damaged_copy_is_refused_and_an_older_one_used) {
 
 // Damage that no hash detects: another content, sealed as it is. The repeated step shows it.
 TEST_F(RegroupCopies, a_step_that_is_repeated_with_another_loss_is_reported) {
+  if (!is_full()) GTEST_SKIP() << "TRIREME_FULL=1 runs it";
   layout_ = {"--parallelism.data_parallel_shard_degree=4", "--parallelism.zero_stage=1",
              "--checkpoint.interval=0"};
   plants_ = true;
@@ -323,6 +325,7 @@ TEST_F(RegroupCopies, a_step_that_is_repeated_with_another_loss_is_reported) {
 
 // What a process leaves that is killed while it writes: an empty header, and other bytes.
 TEST_F(RegroupCopies, copies_that_were_being_written_are_not_used) {
+  if (!is_full()) GTEST_SKIP() << "TRIREME_FULL=1 runs it";
   layout_ = {"--parallelism.data_parallel_shard_degree=4", "--parallelism.zero_stage=1",
              "--checkpoint.interval=4"};
   for (const int64_t step : {newest, older}) {
@@ -334,7 +337,7 @@ TEST_F(RegroupCopies, copies_that_were_being_written_are_not_used) {
 TEST_F(RegroupCopies, replicas_keep_no_copies_by_default) {
   if (!is_full()) GTEST_SKIP() << "TRIREME_FULL=1 runs it";
   layout_ = {"--parallelism.data_parallel_replicate_degree=4", "--checkpoint.interval=0"};
-  makes_copies_ = false;
+  is_paced_ = false;
   const std::string expected = quiet_weights();
   const std::vector<Outcome> outcomes = run_with_a_kill(6, 2);
   EXPECT_NE(outcomes[0].err.find("every part of the state is on several ranks"), std::string::npos)
@@ -359,7 +362,7 @@ TEST_F(RegroupCopies, stages_of_a_pipeline) {
   layout_ = {"--parallelism.pipeline_parallel_degree=2",
              "--parallelism.data_parallel_shard_degree=2", "--parallelism.zero_stage=1",
              "--checkpoint.interval=0"};
-  (void)expect_continues(3, newest, own_copy);
+  (void)expect_continues(2, newest, own_copy);
 }
 
 // Replicas with Muon trust no live state after an abort, so they keep copies.
@@ -370,19 +373,46 @@ TEST_F(RegroupCopies, muon) {
   (void)expect_continues(1, newest, own_copy);
 }
 
+// With an open interval, which any cost allows to be 1, and a third buffer.
 TEST_F(RegroupCopies, experts) {
   if (!is_full()) GTEST_SKIP() << "TRIREME_FULL=1 runs it";
+  is_open_ = true;
   scratch_.write("tiny.toml", std::string(tiny_model) +
                                   "[moe]\n"
                                   "experts = 4\n"
                                   "experts_per_token = 2\n"
                                   "expert_ffn = 16\n"
                                   "renormalize = true\n");
-  layout_ = {"--parallelism.data_parallel_shard_degree=4", "--parallelism.zero_stage=1",
-             "--parallelism.expert_parallel_degree=2",     "--checkpoint.interval=0",
-             "--checkpoint.export_folder=weights",         "--moe.row_budget=4"};
+  layout_ = {"--parallelism.data_parallel_shard_degree=4",
+             "--parallelism.zero_stage=1",
+             "--parallelism.expert_parallel_degree=2",
+             "--checkpoint.interval=0",
+             "--checkpoint.export_folder=weights",
+             "--moe.row_budget=4",
+             "--elastic.peer_cost=1000000",
+             "--elastic.peer_buffers=3"};
   (void)expect_continues(2, newest, own_copy);
 }
+
+// A rank is killed whenever it happens to be: in a step, in a copy or between them.
+class RegroupAnytime : public RegroupCopies, public testing::WithParamInterface<int> {};
+
+TEST_P(RegroupAnytime, the_bits_are_those_of_a_quiet_run) {
+  if (!is_full()) GTEST_SKIP() << "TRIREME_FULL=1 runs it";
+  layout_ = {"--parallelism.data_parallel_shard_degree=4", "--parallelism.zero_stage=2",
+             "--checkpoint.interval=4"};
+  is_paced_ = false;
+  const std::string expected = quiet_weights();
+  const int step = 2 + 3 * GetParam();
+  const std::vector<Outcome> outcomes = run_with_a_kill(step, GetParam() % regroup_ranks);
+  EXPECT_NE(outcomes[0].err.find("epoch 1 continues after step "), std::string::npos)
+      << outcomes[0].err;
+  EXPECT_TRUE(scratch_.read(final_weights) == expected);
+  EXPECT_EQ(losses().size(), static_cast<size_t>(regroup_steps));
+  for (const auto& [at, values] : losses()) EXPECT_EQ(values.size(), 1U) << "step " << at;
+}
+
+INSTANTIATE_TEST_SUITE_P(Kills, RegroupAnytime, testing::Range(0, 8));
 
 }  // namespace
 }  // namespace trireme::tests

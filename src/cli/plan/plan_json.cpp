@@ -93,7 +93,8 @@ Json planned_json(const PlanQuestion& q, const PlannedLayout& planned) {
     json["phases"] = {{"start_bytes", planned.phases->start},
                       {"load_bytes", planned.phases->load},
                       {"step_bytes", planned.phases->step},
-                      {"save_host_bytes", planned.phases->save_host}};
+                      {"save_host_bytes", planned.phases->save_host},
+                      {"copies_host_bytes", planned.phases->copies_host}};
   }
   const std::optional<double> fixed_order = fixed_order_seconds(q, planned);
   json["fixed_order_seconds"] = fixed_order ? Json(*fixed_order) : Json(nullptr);

@@ -8,8 +8,10 @@
 #include <utility>
 
 #include "cli/plan/plan_words.h"
+#include "config/config.h"
 #include "train/checkpointing/checkpointer.h"
 #include "train/report/throughput.h"
+#include "train/run/state/copied_state.h"
 
 namespace trireme::cli {
 namespace {
@@ -98,6 +100,11 @@ PlanPhases phases_of(const PlanQuestion& q, const Proposal& p, int64_t bytes) {
     phases.save_host = std::max(phases.save_host,
                                 train::Checkpointer::memory_bytes(q.job.model, p.confirmed.plan,
                                                                   stage * ranks_of_stage, false));
+    const int rank = stage * ranks_of_stage;
+    const train::CopyLayout copy = train::copy_layout(q.job.model, p.confirmed.plan, rank);
+    phases.copies_host = std::max(
+        phases.copies_host,
+        train::copies_bytes(copy, rank, static_cast<int>(config::Elastic{}.peer_buffers), true));
   }
   return phases;
 }

@@ -25,6 +25,7 @@ struct PlanRates {
 struct PlanPhases {
   int64_t start = 0, load = 0, step = 0;  // on the device
   int64_t save_host = 0;                  // of host memory, for checkpoints
+  int64_t copies_host = 0;                // likewise, for copies that outlive a process
 };
 
 struct MemoryItem {

@@ -159,9 +159,10 @@ std::string memory_section(const PlannedLayout& planned) {
          line("phases",
               fmt::format(
                   "start, load and step {} on the device, all allocated before the first step; "
-                  "save {} of host memory",
+                  "save {} of host memory, copies that outlive a process {} (elastic.peer)",
                   memory_text(static_cast<double>(planned.phases->step)),
-                  memory_text(static_cast<double>(planned.phases->save_host))));
+                  memory_text(static_cast<double>(planned.phases->save_host)),
+                  memory_text(static_cast<double>(planned.phases->copies_host))));
 }
 
 std::string warning_section(const PlannedLayout& p, const PlannedLayout* shown_elsewhere) {

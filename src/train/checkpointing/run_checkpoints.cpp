@@ -69,6 +69,7 @@ RunCheckpoints::RunCheckpoints(const Parts& parts, const Resume& resume, ckpt::G
       disk_(ckpt::posix_disk()),
       guard_(std::move(guard)),
       copy_memory_(parts.copy_memory),
+      on_gpu_(parts.on_gpu),
       epoch_(parts.epoch),
       copy_pace_(config_.elastic.peer_interval, config_.elastic.peer_cost),
       copy_figures_(parts.earlier_copies),
@@ -100,13 +101,13 @@ void RunCheckpoints::make_copies(engine::Engine& engine, int64_t step) {
                                       .device = device_,
                                       .memory = *copy_memory_,
                                       .pace = copy_pace_,
-                                      .figures = copy_figures_});
+                                      .figures = copy_figures_,
+                                      .is_staged = on_gpu_});
   copies_->begin(run.data(), epoch_, step);
 }
 
 void RunCheckpoints::release_engine() {
   finish();
-  if (copies_) copies_->finish();
   copies_.reset();
   released_figures_ = figures();
   checkpointer_.reset();
@@ -379,10 +380,11 @@ void RunCheckpoints::copy(const KeptState::Point& at, const std::vector<int>& bf
 }
 
 HostMemoryUse RunCheckpoints::copy_memory() const {
-  if (copy_memory_ == nullptr) return {};
-  return {.predicted_bytes = copy_memory_bytes(model_, *plan_, rank_.number(),
-                                               static_cast<int>(config_.elastic.peer_buffers)),
-          .measured_bytes = copy_memory_->reserved_bytes()};
+  if (!copies_) return {};
+  const int rank = rank_.number();
+  return {.predicted_bytes = copies_bytes(copy_layout(model_, *plan_, rank), rank,
+                                          static_cast<int>(config_.elastic.peer_buffers), on_gpu_),
+          .measured_bytes = copy_memory_->reserved_bytes() + copies_->staging_bytes()};
 }
 
 void RunCheckpoints::save(int64_t step) {
@@ -440,6 +442,7 @@ HostMemoryUse RunCheckpoints::memory() const {
 
 void RunCheckpoints::finish() {
   if (checkpointer_) checkpointer_->finish();
+  if (copies_) copies_->finish();
 }
 
 }  // namespace trireme::train

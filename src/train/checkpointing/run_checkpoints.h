@@ -15,7 +15,7 @@
 #include "train/batches/data_sets.h"
 #include "train/batches/run_tokenizer.h"
 #include "train/checkpointing/checkpointer.h"
-#include "train/checkpointing/memory_copies.h"
+#include "train/checkpointing/memory/memory_copies.h"
 #include "train/checkpointing/resume_changes.h"
 #include "train/checkpointing/resume_point.h"
 #include "train/run/state/timeline.h"
@@ -48,9 +48,10 @@ class RunCheckpoints {
     Rank& rank;
     device::Device& device;
     ckpt::CopyMemory* copy_memory = nullptr;  // null: the run keeps no copies in memory
-    int64_t epoch = 0;                        // of the run's group of ranks
-    SaveFigures earlier{};                    // saves of the same attempt before
-    CopyFigures earlier_copies{};             // likewise
+    bool on_gpu = false;
+    int64_t epoch = 0;             // of the run's group of ranks
+    SaveFigures earlier{};         // saves of the same attempt before
+    CopyFigures earlier_copies{};  // likewise
   };
   RunCheckpoints(const Parts&, const Resume&, ckpt::Guard guard, CheckpointHooks hooks);
 
@@ -85,7 +86,7 @@ class RunCheckpoints {
   // returns whether a save is due by the first rank's clock. Collective.
   bool poll();
   void save(int64_t step);  // collective
-  void finish();            // waits until the last save is durable. Collective
+  void finish();  // waits until the last save is durable, and copies are sealed. Collective
   SaveFigures figures() const;
 
   // ---- copies in memory that outlives the process
@@ -143,6 +144,7 @@ class RunCheckpoints {
   const ckpt::Guard guard_;
   std::optional<Checkpointer> checkpointer_;
   ckpt::CopyMemory* const copy_memory_;
+  const bool on_gpu_;
   const int64_t epoch_;
   CopyPace copy_pace_;
   CopyFigures copy_figures_;

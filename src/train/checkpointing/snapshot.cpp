@@ -12,19 +12,22 @@ Snapshot::Snapshot(engine::Engine& engine, device::Device& device, std::string n
       copies_(std::move(copies)),
       stream_(device.make_side_stream(std::move(name))) {}
 
-void Snapshot::begin(std::byte* memory, const Snapshot* other) {
+Snapshot::Span Snapshot::begin(std::byte* memory, const Snapshot* other) {
   engine_.flush_updates();
   // Own tensors of layers are small, and a step changes some of them before its updates.
   for (const StagedCopy& copy : copies_) {
     if (copy.is_own) copy.start(engine_.compute(), memory);
   }
   stream_->wait(engine_.compute().record());
+  Span span{.begin = stream_->record_timed(), .end = {}};
   for (const StagedCopy& copy : copies_) {
     if (!copy.is_own) copy.start(*stream_, memory);
   }
+  span.end = stream_->record_timed();
   if (other != nullptr) stream_->wait(other->copied_);
   copied_ = stream_->record();
   engine_.hold_state(copied_);
+  return span;
 }
 
 void Snapshot::finish(std::byte* memory, std::span<std::byte> workspace) const {

@@ -75,7 +75,7 @@ HostCopies copies_of(const Incarnation& parts, const FitJob& job) {
   return {.checkpoint_bytes = checkpoint_bytes(parts.bench.config, job, rank),
           .rebuild_bytes =
               parts.may_rebuild() ? state_copy_bytes(parts.bench.model, job.plan, rank) : 0,
-          .peer_bytes = parts.copy_memory ? parts.copy_memory->shape().memory_bytes() : 0};
+          .peer_bytes = parts.copies_bytes};
 }
 
 // Throws OutOfMemory.
@@ -126,15 +126,18 @@ void reserve_copies(Incarnation& parts, const CopyChoice& choice) {
   if (!choice.is_on) return;
   const RankStart& start = parts.start;
   const ckpt::CopyShape shape = copy_shape(parts);
-  HostCopies copies = copies_of(parts, *parts.job);
-  copies.peer_bytes = shape.memory_bytes();
   Platform& platform = parts.bench.platform;
+  HostCopies copies = copies_of(parts, *parts.job);
+  copies.peer_bytes = copies_bytes(copy_layout(parts.bench.model, parts.plan(), start.number),
+                                   start.number, shape.buffers, platform.is_gpu());
   const int64_t available =
       platform.is_gpu() ? device::host_memory_available() : platform.host_available_bytes;
-  // What an earlier process of a rank has reserved is not available any more.
-  const int64_t reserved = ckpt::CopyMemory::reserved_bytes(start.memory_fd);
-  int64_t missing = missing_host_bytes(*parts.job, platform, start.host_ranks, copies,
-                                       available + start.host_ranks * reserved);
+  // What earlier epochs have reserved is not available any more, and needs no room.
+  const bool is_reserved =
+      ckpt::CopyMemory::reserved_bytes(start.memory_fd) >= shape.memory_bytes();
+  int64_t missing =
+      is_reserved ? 0
+                  : missing_host_bytes(*parts.job, platform, start.host_ranks, copies, available);
   if (missing <= 0) {
     try {
       parts.copy_memory.emplace(start.memory_fd, shape);
@@ -144,7 +147,10 @@ void reserve_copies(Incarnation& parts, const CopyChoice& choice) {
   }
   const std::vector<int64_t> all = parts.rank.gather(missing);
   const auto most = std::ranges::max_element(all);
-  if (*most <= 0) return;
+  if (*most <= 0) {
+    parts.copies_bytes = copies.peer_bytes;
+    return;
+  }
   parts.copy_memory.reset();
   ckpt::CopyMemory::release(start.memory_fd);
   parts.no_copies =

@@ -78,8 +78,9 @@ struct Incarnation {
   Rank rank;
   // Copies of the state that outlive this process; none: the run keeps none. Built with `peaks`.
   std::optional<ckpt::CopyMemory> copy_memory;
-  std::string no_copies;  // why it keeps none, although it could; empty: it does, or cannot
-  const RunPeaks peaks;   // on the first rank; empty on others
+  int64_t copies_bytes = 0;  // predicted host memory of copies; 0: there are none
+  std::string no_copies;     // why it keeps none, although it could; empty: it does, or cannot
+  const RunPeaks peaks;      // on the first rank; empty on others
   std::unique_ptr<engine::Engine> engine;
   const bool has_given_weights;  // training.init_from; otherwise initialised from the seed
   // Host memory of this rank while its engine is replaced; measured: the largest copy so far.

@@ -76,6 +76,8 @@ class Run {
   // first time in this process, or from where its last epoch was aborted.
   void begin_attempt(const std::optional<Resumed>& from);
   void continue_attempt(const std::optional<Resumed>& from);
+  // Logs and records that this epoch continues after `step`, and from which source.
+  void record_epoch(int64_t step, const std::string& what, int64_t repeated = 0);
 
   // ---- steps
   void run_attempt();

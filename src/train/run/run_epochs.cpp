@@ -84,16 +84,19 @@ void Run::continue_attempt(const std::optional<Resumed>& from) {
   }
   bench_.run_log.repeats_until(recorded_step_);
   repeated_.begin();
-  const std::string text =
-      fmt::format("epoch {} continues after step {} from {}; {} steps are repeated", start_.epoch,
-                  step, name_of(source_), std::max<int64_t>(0, last - step));
+  const int64_t repeated = std::max<int64_t>(0, last - step);
+  record_epoch(step, fmt::format("{} steps are repeated", repeated), repeated);
+}
+
+void Run::record_epoch(int64_t step, const std::string& what, int64_t repeated) {
+  const std::string text = fmt::format("epoch {} continues after step {} from {}; {}", start_.epoch,
+                                       step, name_of(source_), what);
   log("epoch     " + text);
-  bench_.run_log.add(
-      {.kind = obs::EventKind::replan,
-       .step = step,
-       .severity = obs::Severity::warning,
-       .text = text,
-       .data = {{"epoch", start_.epoch}, {"repeated_steps", std::max<int64_t>(0, last - step)}}});
+  bench_.run_log.add({.kind = obs::EventKind::replan,
+                      .step = step,
+                      .severity = obs::Severity::warning,
+                      .text = text,
+                      .data = {{"epoch", start_.epoch}, {"repeated_steps", repeated}}});
 }
 
 }  // namespace trireme::train

@@ -48,8 +48,7 @@ std::vector<std::string> copies_lines(const Incarnation& parts) {
   return {
       fmt::format("copies    {} of the host on each rank for {} copies of its state, which "
                   "outlive its process; {}",
-                  obs::bytes_text(parts.copy_memory->shape().memory_bytes()),
-                  parts.copy_memory->shape().buffers, pace)};
+                  obs::bytes_text(parts.copies_bytes), parts.copy_memory->shape().buffers, pace)};
 }
 
 // Do repeated steps have the same bits?
@@ -104,6 +103,7 @@ void Run::equip() {
                             .rank = parts_->rank,
                             .device = *bench_.platform.device,
                             .copy_memory = parts_->copy_memory ? &*parts_->copy_memory : nullptr,
+                            .on_gpu = bench_.platform.is_gpu(),
                             .epoch = start_.epoch,
                             .earlier = summary_.checkpoints,
                             .earlier_copies = summary_.copies},
@@ -332,7 +332,12 @@ void Run::begin() {
   begin.step = resumed_ ? timeline_.step() : -1;
   if (parts_->start.begins) parts_->start.begins();
   parts_->checkpoints->begin(begin);
-  if (bench_.owner && !std::exchange(has_begun_, true)) bench_.owner->begun();
+  if (bench_.owner && !std::exchange(has_begun_, true)) {
+    bench_.owner->begun();
+    if (start_.epoch > 0 && start_.next_epoch) {
+      record_epoch(timeline_.step(), "this process is new");
+    }
+  }
   begin_ranks();
   record_fatal_signals();
 }

@@ -258,6 +258,29 @@ TEST(Fit, the_state_must_fit_the_host_while_the_engine_is_rebuilt) {
   }
 }
 
+TEST(Fit, copies_that_outlive_processes_stay_beside_all_others) {
+  const FitJob spread = job_of(2, 1, {.dp_replicate = 4});
+  const HostCopies copies{.checkpoint_bytes = 7, .rebuild_bytes = 9, .peer_bytes = 100};
+  EXPECT_EQ(copies.largest(), 109);
+  Platform platform = cpu_with(0);
+  const int64_t needed = 2 * total(spread) + 2 * 109;
+  EXPECT_EQ(missing_host_bytes(spread, platform, 2, copies, needed), 0);
+  EXPECT_EQ(missing_host_bytes(spread, platform, 2, copies, needed - 1), 1);
+  platform.backend = spec::cuda_backend(true);  // only the copies are on the host
+  EXPECT_EQ(missing_host_bytes(spread, platform, 2, copies, 200), 18);
+  const FitJob alone = job_of(2);
+  platform = cpu_with(total(alone) + 108);
+  try {
+    check_fits(alone, platform, 1, train_fit_keys(), copies);
+    ADD_FAILURE() << "accepted";
+  } catch (const base::OutOfMemory& error) {
+    EXPECT_NE(std::string(error.what()).find("copies that outlive processes"), std::string::npos)
+        << error.what();
+  }
+  platform.host_available_bytes += 1;
+  EXPECT_NO_THROW(check_fits(alone, platform, 1, train_fit_keys(), copies));
+}
+
 TEST(Fit, asks_the_device_for_its_limit) {
   const spec::ModelSpec the_model = fitted_model();
   const spec::Backend backend = spec::cpu_backend();

@@ -56,7 +56,7 @@ CopyLayout copy_layout(const spec::ModelSpec& model, const spec::Plan& plan, int
     layout.bytes += base::round_up(elements_of(range) * static_cast<int64_t>(sizeof(float)), grain);
   }
   layout.table = layout.bytes;
-  layout.bytes += std::ssize(layout.ranges);
+  layout.bytes = std::max(grain, layout.bytes + std::ssize(layout.ranges));
   layout.digest = digest.hash();
   return layout;
 }
@@ -65,9 +65,8 @@ ckpt::CopyShape shape_of(const CopyLayout& layout, int rank, int buffers) {
   return {.layout = layout.digest, .bytes = layout.bytes, .rank = rank, .buffers = buffers};
 }
 
-int64_t copy_memory_bytes(const spec::ModelSpec& model, const spec::Plan& plan, int rank,
-                          int buffers) {
-  return shape_of(copy_layout(model, plan, rank), rank, buffers).memory_bytes();
+int64_t copies_bytes(const CopyLayout& layout, int rank, int buffers, bool on_gpu) {
+  return shape_of(layout, rank, buffers).memory_bytes() + (on_gpu ? layout.bytes : 0);
 }
 
 std::vector<StagedCopy> copies_into(const CopyLayout& layout, engine::Engine& engine) {

@@ -25,8 +25,9 @@ struct CopyLayout {
   ckpt::Hash digest;  // of names, boxes and offsets
 };
 CopyLayout copy_layout(const spec::ModelSpec&, const spec::Plan&, int rank);
-// Returns the memory of all copies of a rank. Predicts CopyMemory::reserved_bytes().
-int64_t copy_memory_bytes(const spec::ModelSpec&, const spec::Plan&, int rank, int buffers);
+// Returns the host memory that copies of a rank take: what the system reserves for the descriptor
+// (CopyMemory::reserved_bytes()), and on a GPU as much as one copy for staging.
+int64_t copies_bytes(const CopyLayout&, int rank, int buffers, bool on_gpu);
 ckpt::CopyShape shape_of(const CopyLayout&, int rank, int buffers);
 
 // Returns the copies that fill such a block, except its table.

@@ -64,22 +64,24 @@ std::vector<engine::Engine::StateRange> state_ranges(const spec::ModelSpec& mode
   std::vector<engine::Engine::StateRange> all;
   for (const int layer : spec::layers_of_rank(model, plan, coord[spec::Axis::pp])) {
     const std::vector<spec::StateTensor> state = spec::state_of(model, layer, plan);
-    for (const spec::StateTensor& tensor : state) {
-      if (!tensor.is_own()) continue;
-      const int64_t elements = spec::own_state_spec(tensor, plan.mesh).shape.elements();
-      all.push_back({.layer = layer, .tensor = tensor, .range = {0, elements}, .floats = {}});
-    }
+    bool is_first = true;  // own tensors belong to the first bucket of a layer
     for (const spec::BucketLayout& layout :
          spec::layer_buckets(model, layer, plan.recipe, plan.mesh)) {
       for (const spec::StateTensor& tensor : spec::bucket_state(state, layout)) {
-        if (tensor.is_own()) continue;
+        if (tensor.is_own() && !is_first) continue;
+        const spec::Range range =
+            tensor.is_own()
+                ? spec::Range{0, spec::own_state_spec(tensor, plan.mesh).shape.elements()}
+                : spec::state_range(tensor, plan, coord, layout);
+        if (range.begin == range.end) continue;
         all.push_back({.layer = layer,
                        .view = layout.view,
                        .is_matrix = layout.is_matrix,
                        .tensor = tensor,
-                       .range = spec::state_range(tensor, plan, coord, layout),
+                       .range = range,
                        .floats = {}});
       }
+      is_first = false;
     }
   }
   return all;

@@ -25,8 +25,8 @@ struct EngineState {
   int64_t bytes() const;  // of all values
 };
 
-// Returns the ranges of the training state that the engine of a rank has under a plan, without
-// their values.
+// Returns the ranges of the training state that the engine of a rank has under a plan, in the order
+// of Engine::state(), without their values.
 std::vector<engine::Engine::StateRange> state_ranges(const spec::ModelSpec&, const spec::Plan&,
                                                      int rank);
 // Predicts EngineState::bytes() of a rank under a plan, the same for all sequence lengths, batches

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/checkpointing/copy_pace.h"
+#include "train/checkpointing/memory/copy_pace.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/checkpointing/memory_copies.h"
+#include "train/checkpointing/memory/memory_copies.h"
 
 #include <algorithm>
 #include <utility>
@@ -15,7 +15,8 @@ namespace {
 // What ranks exchange before a copy.
 struct Exchanged {
   ckpt::CopySteps steps;
-  CopyCost cost;  // of the last copy; step_seconds 0: there was none
+  bool is_busy = false;  // the memory for staging is in use
+  CopyCost cost;         // of the last copy; exposed_seconds 0: there was none
 };
 
 }  // namespace
@@ -27,6 +28,9 @@ MemoryCopies::MemoryCopies(const Parts& parts)
       pace_(parts.pace),
       figures_(parts.figures),
       layout_(copy_layout(parts.model, parts.engine.plan(), parts.rank.number())),
+      staging_(parts.is_staged ? std::optional(parts.device.make_host_buffer(
+                                     device::Mem::checkpoint, layout_.bytes, "copies of the state"))
+                               : std::nullopt),
       snapshot_(parts.engine, parts.device, "copies", copies_into(layout_, parts.engine)),
       buffers_(static_cast<size_t>(parts.memory.shape().buffers)) {
   TRIREME_CHECK(memory_.shape().layout == layout_.digest, "the memory of copies of rank {}",
@@ -61,13 +65,17 @@ void MemoryCopies::begin(const std::string& run, int64_t epoch, int64_t step) {
 
 void MemoryCopies::copy(const Point& point) {
   const double called = obs::steady_seconds();
-  const Exchanged own{.steps = steps(),
-                      .cost = {.exposed_seconds = std::exchange(exposed_seconds_, 0),
+  const ckpt::CopySteps own_steps = steps();
+  const Exchanged own{.steps = own_steps,
+                      .is_busy = staging_ && own_steps.filling != ckpt::CopySteps{}.filling,
+                      .cost = {.exposed_seconds = exposed_seconds(point.step_seconds),
                                .step_seconds = point.step_seconds}};
   const std::vector<Exchanged> all = rank_.gather(own);
   std::vector<ckpt::CopySteps> all_steps;
   CopyCost cost;
+  bool is_busy = false;
   for (const Exchanged& of_rank : all) {
+    is_busy = is_busy || of_rank.is_busy;
     all_steps.push_back(of_rank.steps);
     cost.exposed_seconds = std::max(cost.exposed_seconds, of_rank.cost.exposed_seconds);
     cost.step_seconds = std::max(cost.step_seconds, of_rank.cost.step_seconds);
@@ -77,16 +85,23 @@ void MemoryCopies::copy(const Point& point) {
   next_step_ = point.at.step + pace_.interval();
   const ckpt::CopyRound round = ckpt::round_of(all_steps);
   mark_held(round.held);
-  if (!ckpt::may_copy(all_steps, memory_.shape().buffers)) {
+  if (is_busy || !ckpt::may_copy(all_steps, memory_.shape().buffers)) {
     ++figures_.skipped;
-    next_step_ = point.at.step + 1;  // the buffer may be free by then
+    next_step_ = point.at.step + pace_.retry();  // a buffer may be free by then
     return;
   }
   // Only after an abort, which ends the epoch.
   if (!point.is_complete) return;
-  begin_copy(point, ckpt::free_buffer(own.steps, memory_.shape().buffers, round).value());
-  exposed_seconds_ = obs::steady_seconds() - called;
-  figures_.exposed_seconds += exposed_seconds_;
+  begin_copy(point, ckpt::free_buffer(own_steps, memory_.shape().buffers, round).value());
+  blocked_seconds_ = obs::steady_seconds() - called;
+}
+
+double MemoryCopies::exposed_seconds(double step_seconds) {
+  const double blocked = std::exchange(blocked_seconds_, 0);
+  const std::scoped_lock lock(mutex_);
+  const double beyond = std::max(0.0, std::exchange(copy_seconds_, 0) - step_seconds / 2);
+  figures_.exposed_seconds += blocked + beyond;
+  return blocked + beyond;
 }
 
 void MemoryCopies::begin_copy(const Point& point, int buffer) {
@@ -96,10 +111,11 @@ void MemoryCopies::begin_copy(const Point& point, int buffer) {
   write_note(label, point.at, point.bf16_blocks, point.step_state);
   const std::span<std::byte> block = memory_.begin(buffer);
   write_table(layout_, engine_, block);
-  snapshot_.begin(block.data(), point.other);
+  const Snapshot::Span span =
+      snapshot_.begin(staging_ ? staging_->data() : block.data(), point.other);
   const std::scoped_lock lock(mutex_);
   buffers_[static_cast<size_t>(buffer)] = {State::filling, point.at.step};
-  jobs_.push_back({buffer, label});
+  jobs_.push_back({buffer, block, span, label});
   ++figures_.copies;
   changed_.notify_all();
 }
@@ -161,11 +177,15 @@ bool MemoryCopies::is_aborted() const {
 
 void MemoryCopies::seal(const Job& job) {
   Buffer after;
+  double seconds = 0;
   std::string problem;
   try {
     snapshot_.device().use_on_this_thread();
     snapshot_.wait();
+    seconds = snapshot_.seconds(job.span);
     if (!is_aborted()) {
+      // The table, which follows, is written already.
+      if (staging_) std::copy_n(staging_->data(), layout_.table, job.block.data());
       memory_.seal(job.buffer, job.label);
       after = {State::sealed, job.label.step};
     }
@@ -176,6 +196,7 @@ void MemoryCopies::seal(const Job& job) {
   }
   const std::scoped_lock lock(mutex_);
   buffers_[static_cast<size_t>(job.buffer)] = after;
+  copy_seconds_ = seconds;
   if (problem.empty()) return;
   ++failed_;
   problem_ = problem;

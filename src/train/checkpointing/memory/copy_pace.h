@@ -24,6 +24,9 @@ class CopyPace {
   // Steps from one copy to the next; before the first copy: 1.
   int64_t interval() const { return fixed_ > 0 ? fixed_ : open_; }
 
+  // Steps until a copy that was skipped is tried again.
+  int64_t retry() const { return fixed_ > 0 ? 1 : open_; }
+
   static constexpr int64_t max_interval = 1'000'000;
 
  private:

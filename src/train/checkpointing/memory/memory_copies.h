@@ -8,6 +8,9 @@
 // have sealed, so a buffer is overwritten only when all of them hold a newer step; otherwise the
 // copy is skipped, on all ranks. A slow rank costs freshness, never time.
 //
+// On a GPU the Snapshot goes through page-locked memory of one copy, from which the thread fills
+// the buffer: transfers to other memory block the host.
+//
 // A copy is sealed only if the ranks were not aborted by the time it was complete: an aborted call
 // may have left garbage in the state. Which copies a later epoch trusts: resume_point()
 // (train/run/state/epoch_state.h).
@@ -18,6 +21,7 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,7 +29,7 @@
 #include "ckpt/generation/folder.h"
 #include "ckpt/memory/copy_memory.h"
 #include "engine/engine.h"
-#include "train/checkpointing/copy_pace.h"
+#include "train/checkpointing/memory/copy_pace.h"
 #include "train/checkpointing/snapshot.h"
 #include "train/run/state/copied_state.h"
 #include "train/run/state/epoch_state.h"
@@ -49,8 +53,9 @@ class MemoryCopies {
     Rank& rank;
     device::Device& device;
     ckpt::CopyMemory& memory;
-    CopyPace& pace;        // of the attempt
-    CopyFigures& figures;  // likewise
+    CopyPace& pace;          // of the attempt
+    CopyFigures& figures;    // likewise
+    bool is_staged = false;  // through memory of the device
   };
   explicit MemoryCopies(const Parts&);
   ~MemoryCopies();  // waits for the thread
@@ -75,6 +80,7 @@ class MemoryCopies {
   void copy(const Point&);
   // Waits until all copies are sealed, or given up.
   void finish();
+  int64_t staging_bytes() const { return staging_ ? staging_->bytes() : 0; }
   // Returns why copies could not be sealed since the last call, each reason once; empty: none.
   std::string problem();
 
@@ -86,10 +92,15 @@ class MemoryCopies {
   };
   struct Job {
     int buffer = 0;
+    std::span<std::byte> block;
+    Snapshot::Span span;
     ckpt::CopyLabel label;
   };
 
   ckpt::CopySteps steps();
+  // Returns how long the last copy has delayed a step, at most. Its download runs beside forward
+  // and backward, which take more than half of a step.
+  double exposed_seconds(double step_seconds);
   void begin_copy(const Point&, int buffer);
   void mark_held(std::optional<int64_t> step);
   void seal_jobs();       // on the thread
@@ -102,11 +113,12 @@ class MemoryCopies {
   CopyPace& pace_;
   CopyFigures& figures_;
   const CopyLayout layout_;
-  Snapshot snapshot_;
+  std::optional<device::HostBuffer> staging_;
+  Snapshot snapshot_;  // destroyed before the memory that it copies to
   std::string run_;
   int64_t epoch_ = 0;
   int64_t next_step_ = 0;
-  double exposed_seconds_ = 0;  // of the last copy on this rank
+  double blocked_seconds_ = 0;  // the host, by the last copy on this rank
   std::mutex mutex_;            // guards all below
   std::condition_variable changed_;
   std::vector<Buffer> buffers_;
@@ -114,6 +126,7 @@ class MemoryCopies {
   bool is_working_ = false, is_ended_ = false;
   std::string problem_;
   int64_t failed_ = 0;
+  double copy_seconds_ = 0;  // of the last download
   std::thread thread_;
 };
 

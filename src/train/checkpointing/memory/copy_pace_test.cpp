@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/checkpointing/copy_pace.h"
+#include "train/checkpointing/memory/copy_pace.h"
 
 #include <gtest/gtest.h>
 
@@ -25,6 +25,7 @@ TEST(CopyPaceTest, a_slow_first_copy_is_forgotten) {
   CopyPace pace(0, 0.01);
   pace.add({.exposed_seconds = 1, .step_seconds = 1});
   EXPECT_EQ(pace.interval(), 100);
+  EXPECT_EQ(pace.retry(), 100);
   for (int i = 0; i < 20; ++i) pace.add({.exposed_seconds = 0.005, .step_seconds = 1});
   EXPECT_EQ(pace.interval(), 1);
 }
@@ -33,6 +34,7 @@ TEST(CopyPaceTest, a_given_interval_stays) {
   CopyPace pace(3, 0.01);
   pace.add({.exposed_seconds = 1, .step_seconds = 0.1});
   EXPECT_EQ(pace.interval(), 3);
+  EXPECT_EQ(pace.retry(), 1);
 }
 
 TEST(CopyPaceTest, steps_without_time_have_the_longest_interval) {
