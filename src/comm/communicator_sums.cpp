@@ -53,6 +53,36 @@ Arrivals arrivals_of(const SumOrder& order) {
   return found;
 }
 
+// Slot `to` += slot `from`, after all additions of lower depth.
+struct Addition {
+  int depth = 0;
+  size_t to = 0, from = 0;
+};
+
+// Returns the additions of a program, by depth.
+std::vector<Addition> additions_of(std::span<const spec::TreeOp> program) {
+  struct Value {
+    size_t slot = 0;
+    int depth = 0;
+  };
+  std::vector<Addition> adds;
+  std::vector<Value> stack;
+  size_t next = 0;
+  for (const spec::TreeOp op : program) {
+    if (op == spec::TreeOp::push) {
+      stack.push_back({next++, 0});
+      continue;
+    }
+    const Value from = stack.back();
+    stack.pop_back();
+    Value& to = stack.back();
+    to.depth = std::max(to.depth, from.depth) + 1;
+    adds.push_back({to.depth, to.slot, from.slot});
+  }
+  std::ranges::stable_sort(adds, {}, &Addition::depth);
+  return adds;
+}
+
 }  // namespace
 
 SumOrder SumOrder::one_leaf_each(int ranks) { return hosted(ranks, ranks); }
@@ -71,18 +101,33 @@ bool Communicator::library_sums(const SumOrder& order) const {
                      [](const auto& parts) { return parts.size() == 1; });
 }
 
+// Additions that depend on none of each other and whose slots are equally far apart are one
+// operation on rows: of n parts that lie side by side, about log2(n) operations instead of n - 1.
 void Communicator::run_tree(Stream& stream, std::span<const spec::TreeOp> program,
                             std::span<const Tensor> slots) {
-  std::vector<Tensor> stack;
-  size_t next = 0;
-  for (const spec::TreeOp op : program) {
-    if (op == spec::TreeOp::push) {
-      stack.push_back(slots[next++]);
-      continue;
+  const std::vector<Addition> adds = additions_of(program);
+  const auto distance = [&](size_t a, size_t b) { return slots[b].data - slots[a].data; };
+  for (size_t first = 0, last = 0; first < adds.size(); first = last) {
+    const Addition& head = adds[first];
+    const auto is_like_head = [&](const Addition& add) {
+      return add.depth == head.depth && distance(add.to, add.from) == distance(head.to, head.from);
+    };
+    last = first + 1;
+    ptrdiff_t stride = 0;
+    if (last < adds.size() && is_like_head(adds[last])) stride = distance(head.to, adds[last].to);
+    while (stride > 0 && last < adds.size() && is_like_head(adds[last]) &&
+           distance(adds[last - 1].to, adds[last].to) == stride) {
+      ++last;
     }
-    const Tensor b = stack.back();
-    stack.pop_back();
-    ops::accumulate(stream, {.x = b, .d = stack.back()});
+    const Tensor to = slots[head.to];
+    const auto rows = static_cast<int64_t>(last - first);
+    const auto rows_at = [&](size_t slot) {
+      return Tensor{slots[slot].data,
+                    {rows, to.elements()},
+                    rows == 1 ? to.elements() : stride / base::size_of(to.dtype),
+                    to.dtype};
+    };
+    ops::accumulate(stream, {.x = rows_at(head.from), .d = rows_at(head.to)});
   }
 }
 

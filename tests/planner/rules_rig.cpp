@@ -58,7 +58,9 @@ spec::ModelSpec bloom_176b() {
 
 plan::Job job_of(spec::ModelSpec model, int64_t seq_len, int64_t sequences) {
   plan::Job job;
-  job.backend = spec::cuda_backend(false);  // as in the programs that the rules are about
+  // As in the programs that the rules are about.
+  job.backend = spec::cuda_backend(false);
+  job.fixed_order = false;
   job.model = std::move(model);
   job.seq_len = seq_len;
   job.global_batch = sequences;

@@ -48,6 +48,27 @@ struct Communicator::LevelsRound {
   Tensor partial(const spec::PartialSum& sum, int to_node) const {
     return chunk(sum.parts.begin, to_node);
   }
+  // Copies a part of this rank, which is part `slot` of its node, for the ranks at its place of all
+  // nodes, `column`: in one operation if they are equally far apart in the group.
+  void copy_own(Stream& stream, int64_t slot, const std::byte* part, std::span<const int> column,
+                int64_t stride_bytes) const {
+    const int64_t element_bytes = base::size_of(dtype), count = bytes / element_bytes;
+    const int apart = column[1] - column[0];
+    bool is_even = apart > 0;
+    for (size_t i = 1; i < column.size(); ++i) is_even &= column[i] - column[i - 1] == apart;
+    if (is_even) {
+      const device::BasicTensor<const std::byte> rows{part + column[0] * stride_bytes,
+                                                      {nodes, count},
+                                                      apart * stride_bytes / element_bytes,
+                                                      dtype};
+      ops::copy(stream, {.x = rows, .d = {chunk(slot, 0).data, {nodes, count}, count, dtype}});
+      return;
+    }
+    for (int to = 0; to < nodes; ++to) {
+      stream.copy_bytes(as_bytes(chunk(slot, to)),
+                        bytes_at(part + column[static_cast<size_t>(to)] * stride_bytes, bytes));
+    }
+  }
   // Chunks without a partial sum, in ascending order.
   std::vector<Tensor> spare_chunks() const {
     std::vector<Tensor> all;
@@ -98,6 +119,8 @@ void Communicator::exchange_in_node(Stream& stream, const LevelsRound& round,
       }
     }
   }
+  std::vector<int> column;
+  for (int node = 0; node < round.nodes; ++node) column.push_back(rank_at(node, place_));
   std::vector<size_t> by_sender(round.own.parts.size());
   for (size_t i = 0; i < by_sender.size(); ++i) by_sender[i] = i;
   std::ranges::sort(by_sender, {}, [&](size_t i) {
@@ -106,15 +129,14 @@ void Communicator::exchange_in_node(Stream& stream, const LevelsRound& round,
   std::vector<Incoming> receives;
   for (const size_t i : by_sender) {
     const spec::NodePart& from = round.own.parts[i];
+    if (from.place == place_) {
+      round.copy_own(stream, static_cast<int64_t>(i), parts[static_cast<size_t>(from.part)], column,
+                     stride_bytes);
+      continue;
+    }
     for (int node = 0; node < round.nodes; ++node) {
       const Tensor to = round.chunk(static_cast<int64_t>(i), node);
-      if (from.place == place_) {
-        const std::byte* own =
-            parts[static_cast<size_t>(from.part)] + rank_at(node, place_) * stride_bytes;
-        stream.copy_bytes(as_bytes(to), bytes_at(own, round.bytes));
-      } else {
-        receives.push_back({rank_at(node_, from.place), to.data, round.bytes});
-      }
+      receives.push_back({rank_at(node_, from.place), to.data, round.bytes});
     }
   }
   transfer(stream, sends, receives);
@@ -138,12 +160,18 @@ Tensor Communicator::sum_between_nodes(Stream& stream, const LevelsRound& round)
   std::vector<Outgoing> sends;
   std::vector<Incoming> receives;
   const std::vector<Tensor> spare = round.spare_chunks();
+  // With room for this node's sums, too, all of them lie in their order.
+  const bool has_room = spare.size() >= round.levels.far.size();
   size_t next = 0;
   for (int node = 0; node < round.nodes; ++node) {
     auto& of_node = arrived[static_cast<size_t>(node)];
     if (node == node_) {
-      for (const spec::PartialSum& sum : round.own.sums)
+      for (const spec::PartialSum& sum : round.own.sums) {
         of_node.push_back(round.partial(sum, node));
+        if (!has_room) continue;
+        ops::copy(stream, {.x = of_node.back(), .d = spare[next]});
+        of_node.back() = spare[next++];
+      }
       continue;
     }
     for (const spec::PartialSum& sum : round.own.sums) {

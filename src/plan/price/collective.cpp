@@ -105,8 +105,14 @@ double sum_seconds(const Machine& m, Collective kind, const Group& group, double
   const double far =
       domains > 1 ? bytes / local * (domains - 1) / domains / rate_between(m, domains_of(m, group))
                   : 0;
+  // Larger sums take several rounds of the buffer that data_buffers() gives them; each further one
+  // waits once in each level.
+  constexpr double round_bytes = 64 << 20;
+  const double rounds = std::max(1.0, std::ceil(bytes / round_bytes));
   const double latency =
-      (local - 1) * m.domain.link.latency + (domains - 1) * m.network.link.latency;
+      (local - 1) * m.domain.link.latency + (domains - 1) * m.network.link.latency +
+      (rounds - 1) *
+          ((local > 1 ? m.domain.link.latency : 0) + (domains > 1 ? m.network.link.latency : 0));
   // A rank copies its own parts for the ranks at its place of all domains, adds those of its
   // neighbours to them, adds the partial sums of other domains, and copies the result. An addition
   // reads two operands and writes one.
@@ -115,9 +121,8 @@ double sum_seconds(const Machine& m, Collective kind, const Group& group, double
   const double moved = 2 * copied + 3 * domains * (local - 1) + 3 * (domains - 1) + 2;
   const double additions =
       bytes / ranks * moved / (m.processor.bytes_per_second * m.processor.memory_reach);
-  // Larger sums take several rounds of the buffer that data_buffers() gives them.
-  constexpr double round_bytes = 64 << 20;
-  const double kernels = (local + domains) * std::max(1.0, std::ceil(bytes / round_bytes));
+  // Additions of one depth of the tree are one kernel.
+  const double kernels = rounds * (std::ceil(std::log2(local)) + std::ceil(std::log2(domains)) + 3);
   const double scattered = near + far + latency + additions + kernels * m.processor.launch_seconds;
   if (kind == Collective::reduce_scatter) return scattered;
   return scattered + collective_seconds(m, Collective::all_gather, group, bytes);
