@@ -406,7 +406,7 @@ std::vector<Key> keys_of(Config& c) {
            "trireme launch");
   k.choice("peer", c.elastic.peer, {"auto", "true", "false"},
            "copies of each rank's training state in host memory that outlives its process, under "
-           "trireme launch; auto: if some part of the state is on one rank only");
+           "trireme launch; auto: where the ranks that are left may lack a part of it");
   k.number("peer_interval", c.elastic.peer_interval, {.low = 0, .high = 1000000000},
            "steps between these copies; 0: the smallest number at which they cost at most "
            "elastic.peer_cost");

@@ -127,6 +127,9 @@ inline const std::vector<Known> known_commands = {
      How::started},
     {"trireme launch -n 2 configs/kjv.toml --training.steps=300 --job.dump_folder=runs/processes",
      How::ranks},
+    {"trireme launch -n 2 configs/kjv.toml --training.steps=300 --job.dump_folder=runs/elastic "
+     "--spares=1",
+     How::ranks},
     {"trireme launch -n 4 configs/kjv.toml --parallelism.data_parallel_replicate_degree=2 "
      "--job.dump_folder=runs/hsdp",
      How::ranks},

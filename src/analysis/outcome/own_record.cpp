@@ -143,7 +143,8 @@ SavedState saved_state(const RunRecord& run) {
 std::vector<std::string> survived_failures(const RunRecord& run) {
   std::map<int64_t, AttemptEnd> ends;
   std::vector<std::string> texts;
-  std::string verdict;  // of the last attempt, after which no group of ranks has formed yet
+  std::string verdict;  // after which no group of ranks has formed yet
+  int64_t failed = 0;   // the attempt that has it
   for (const obs::Event& event : run.events) {
     if (event.attempt <= 0) continue;  // of a foreign record
     AttemptEnd& end = ends[event.attempt];
@@ -153,9 +154,17 @@ std::vector<std::string> survived_failures(const RunRecord& run) {
       end.has_ended_well = has_reason(event, "done") || has_reason(event, "stopped");
       if (end.text.empty()) end.text = event.text;
     }
-    if (event.kind == EventKind::verdict) verdict = event.text;
+    if (event.kind == EventKind::verdict) {
+      verdict = event.text;
+      failed = event.attempt;
+    }
     const bool is_new_group = event.kind == EventKind::replan && event.data.contains("epoch");
     if (!is_new_group) continue;
+    // A new first rank begins an attempt: the failure is the end of the one before.
+    if (!verdict.empty() && failed != event.attempt) {
+      verdict.clear();
+      continue;
+    }
     texts.push_back(fmt::format("attempt {} went on from step {} with a new group of ranks{}",
                                 event.attempt, obs::grouped(event.step),
                                 verdict.empty() ? "" : ": " + verdict));

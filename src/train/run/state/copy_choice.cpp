@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "train/numerics/numerics_watch.h"
 #include "train/run/state/epoch_state.h"
+#include "train/setup/setup.h"
 
 namespace trireme::train {
 namespace {
@@ -15,6 +16,13 @@ std::string obstacle(const RankStart& start) {
   if (start.memory_fd < 0) return "no launcher holds memory for this rank (TRIREME_MEMORY_FD)";
   if (!start.next_epoch) return "its processes do not continue when one of them ends";
   return "";
+}
+
+// Plain data parallelism updates a step during the next one. On a GPU, whose host queues steps
+// ahead, an abort closes the gates of some of these updates and not of others, on every replica:
+// all of them then have the state of no step (engine/state/update_gate.h).
+bool may_tear_replicas(const config::Config& c, const spec::Plan& plan) {
+  return !plan.zero.optim && runs_on_gpu(c.system);
 }
 
 }  // namespace
@@ -39,7 +47,7 @@ CopyChoice choose_copies(const config::Config& c, const RankStart& start,
                     "leave the key out",
                     why));
   }
-  if (wanted == "auto" && has_live_replicas(model, plan)) {
+  if (wanted == "auto" && !may_tear_replicas(c, plan) && has_live_replicas(model, plan)) {
     return {.is_on = false, .why_not = "every part of the state is on several ranks"};
   }
   return {.is_on = true, .why_not = {}};

@@ -30,9 +30,11 @@ spec::Plan copied_plan(const spec::Layout& layout) {
 RankStart launched(int ranks) {
   return {.ranks = ranks, .memory_fd = 9, .next_epoch = [](RankStart&) { return false; }};
 }
-CopyChoice chosen(const std::string& peer, const spec::Layout& layout, const RankStart& start) {
+CopyChoice chosen(const std::string& peer, const spec::Layout& layout, const RankStart& start,
+                  const std::string& device = "cpu") {
   config::Config c;
   c.elastic.peer = peer;
+  c.system.device = device;
   return choose_copies(c, start, copied_model(), copied_plan(layout));
 }
 
@@ -54,6 +56,12 @@ TEST(CopyChoiceTest, replicas_with_muon_trust_no_live_state) {
   EXPECT_TRUE(
       chosen("auto", {.dp_replicate = 4, .optimizer = spec::OptimizerKind::muon}, launched(4))
           .is_on);
+}
+
+TEST(CopyChoiceTest, an_abort_on_gpus_may_tear_every_replica_of_plain_data_parallelism) {
+  EXPECT_TRUE(chosen("auto", {.dp_replicate = 4}, launched(4), "cuda").is_on);
+  const spec::Layout hybrid{.dp_replicate = 2, .dp_shard = 2, .zero_stage = 1};
+  EXPECT_FALSE(chosen("auto", hybrid, launched(4), "cuda").is_on);
 }
 
 TEST(CopyChoiceTest, without_memory_they_are_off_and_refused_if_asked_for) {
