@@ -111,6 +111,8 @@ bool Crew::replace_ended(comm::EpochKeys& keys, int64_t next_epoch) {
   for (const RankProcesses::State& state : ranks()) {
     if (!state.ending) continue;
     if (++replaced_[state.rank] > max_replacements) return false;
+    base::log_info("rank {} {}; another process takes its place in epoch {}", state.rank,
+                   state.ending->text(), next_epoch);
     processes_.forget(state.rank);
     const auto spare = std::ranges::find_if(
         spares_, [this](const auto& one) { return processes_.id_of(one.first) != 0; });

@@ -9,7 +9,7 @@
 #include <iterator>
 #include <string>
 
-#include "agent/policy.h"
+#include "agent/rules/policy.h"
 
 namespace trireme::agent {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "agent/processes.h"
-#include "agent/restart.h"
+#include "agent/rules/restart.h"
 #include "comm/failure/verdict.h"
 #include "comm/world/rank_env.h"
 

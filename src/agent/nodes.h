@@ -9,7 +9,7 @@
 #include <string>
 
 #include "agent/job.h"
-#include "agent/restart.h"
+#include "agent/rules/restart.h"
 #include "comm/store/membership.h"
 #include "comm/store/store.h"
 #include "comm/store/store_server.h"

@@ -17,8 +17,8 @@
 #include "agent/exit_codes.h"
 #include "agent/nodes.h"
 #include "agent/output.h"
-#include "agent/policy.h"
-#include "agent/regroup.h"
+#include "agent/rules/policy.h"
+#include "agent/rules/regroup.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/clock.h"
@@ -34,6 +34,8 @@ constexpr double look_seconds = 0.1;
 // After a verdict every launcher ends its ranks within about a second.
 constexpr double outcome_seconds = 10;
 constexpr double elastic_judge_seconds = 0.02;
+// In which a rank ends its groups and copies its state; one that hangs in it is started again.
+constexpr double leave_seconds = 8;
 // While the next epoch forms.
 constexpr double regroup_look_seconds = 0.005;
 // Launchers of other nodes wait as long for the course that node 0 sets.
@@ -62,7 +64,7 @@ PolicyLimits limits_of(const JobOptions& options) {
   limits.deciding = 2 * std::max(outcome_seconds, options.deadline_s);
   limits.detect = options.detect_s;
   limits.inattention = std::min(limits.inattention, options.detect_s / 2);
-  limits.regrouping = 10 * options.detect_s;
+  limits.regrouping = std::max(leave_seconds, options.detect_s);
   // The exit status of a process names it, and the others are not to wait for its sake.
   if (options.is_elastic) limits.own_failure = elastic_judge_seconds;
   return limits;

@@ -42,7 +42,7 @@ class Elastic : public testing::Test {
          "--parallelism.logical_dp=4", "--job.dump_folder=" + folder, "--system.device=cpu"},
         layout_);
   }
-  // Of a run without a loss, the same for all layouts here.
+  // The weights of a run without a loss, the same for all layouts here.
   std::string quiet_weights(int steps) {
     static std::map<int, std::string> all;
     std::string& weights = all[steps];

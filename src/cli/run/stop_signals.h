@@ -15,7 +15,7 @@
 #include <mutex>
 #include <thread>
 
-#include "agent/policy.h"
+#include "agent/rules/policy.h"
 
 namespace trireme::cli {
 

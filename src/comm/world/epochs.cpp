@@ -21,7 +21,7 @@ constexpr double look_seconds = 0.1;
 const std::string course_key = "course";
 std::string left_key(int rank) { return fmt::format("left/{}", rank); }
 std::string ready_key(int node) { return fmt::format("ready/{}", node); }
-// Waiting needs a key of its own.
+// Waiting needs a separate key.
 std::string formed_key(int64_t epoch) { return fmt::format("formed/{}", epoch); }
 std::string part_key(const std::string& spare) { return fmt::format("part/{}", spare); }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/policy.h"
+#include "agent/rules/policy.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/regroup.h"
+#include "agent/rules/regroup.h"
 
 #include <gtest/gtest.h>
 

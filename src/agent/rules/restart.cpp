@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/restart.h"
+#include "agent/rules/restart.h"
 
 #include <fmt/format.h>
 

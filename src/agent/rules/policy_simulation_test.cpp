@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "agent/exit_codes.h"
-#include "agent/policy.h"
-#include "agent/restart.h"
+#include "agent/rules/policy.h"
+#include "agent/rules/restart.h"
 
 namespace trireme::agent {
 namespace {
