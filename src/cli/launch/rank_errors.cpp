@@ -11,8 +11,8 @@
 #include "cli/launch/torchrun_error.h"
 #include "cli/shell/environment.h"
 #include "cli/shell/report.h"
+#include "comm/failure/failure_report.h"
 #include "comm/failure/verdict.h"
-#include "comm/world/failure_report.h"
 #include "comm/world/process_world.h"
 
 namespace trireme::cli {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Error reports of a process that is one rank of several and was not started by `trireme launch`:
-// one message on stderr and one JSON object for the whole run (comm/world/failure_report.h), and
+// one message on stderr and one JSON object for the whole run (comm/failure/failure_report.h), and
 // the error files of torchrun.
 #pragma once
 

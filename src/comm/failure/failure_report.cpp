@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/world/failure_report.h"
+#include "comm/failure/failure_report.h"
 
 #include <fmt/format.h>
 

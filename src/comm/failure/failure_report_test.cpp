@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How often a failure is reported if all ranks or one rank have it, before or after joining.
-#include "comm/world/failure_report.h"
+#include "comm/failure/failure_report.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
