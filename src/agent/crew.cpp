@@ -199,11 +199,13 @@ void Crew::write_list() {
       fs::path(options_.run_folder) /
       (options_.node == 0 ? list_name : fmt::format("processes-{}.json", options_.node));
   const fs::path draft = name.string() + ".new";
-  std::ofstream(draft) << text;
-  fs::rename(draft, name, ignored);
-  if (ignored) {
-    base::log_warning("{} cannot be written: {}", name.string(), ignored.message());
-  }
+  std::ofstream out(draft);
+  out << text;
+  out.close();
+  std::error_code problem;
+  if (!out) problem = std::error_code(errno, std::generic_category());
+  if (!problem) fs::rename(draft, name, problem);
+  if (problem) base::log_warning("{} cannot be written: {}", name.string(), problem.message());
   written_ = std::move(text);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a run goes on after a verdict, with another epoch of the same processes: a pure function
-// of what is known on node 0.
+// Whether a run goes on after a verdict, with another epoch of the same processes: a pure function.
+// Node 0 calls it with what it knows.
 #pragma once
 
 #include <cstdint>
