@@ -167,6 +167,17 @@ TEST_F(Elastic, epochs_without_progress_end_the_run) {
       << outcome.out;
 }
 
+// Another attempt would end in the same way.
+TEST_F(Elastic, a_run_that_the_step_guard_ends_is_not_continued) {
+  layout_ = {"--parallelism.data_parallel_replicate_degree=4", "--optimizer.lr=1000",
+             "--training.clip=none", "--lr_scheduler.warmup_steps=0",
+             "--lr_scheduler.decay_type=constant"};
+  const Outcome outcome = launch(200, {})->wait();
+  EXPECT_EQ(outcome.exit_code, 93) << outcome.err;
+  EXPECT_NE(outcome.err.find("steps in a row were skipped"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.err.find("epoch 1: "), std::string::npos) << outcome.err;
+}
+
 TEST_F(Elastic, a_request_to_stop_after_a_recovery_saves) {
   const auto running = launch(100000, {});
   disturb(*running, SIGKILL, 1, 10, 0);
