@@ -92,6 +92,11 @@ struct StoreOptions {
   double deadline_s = 30;       // to reach it
   bool retries = true;          // until the deadline; otherwise the first failure is final
   double reply_timeout_s = 30;  // for a reply that needs no waiting
+  // So long the store may be away, because its server is started again (store_log.h): calls wait
+  // for it, and are then made again. At most 2 s once `is_leaving` is set: nothing depends on the
+  // store any more.
+  double outage_s = 0;
+  const std::atomic<bool>* is_leaving = nullptr;
   // Identifies the job and the attempt. A store that was started with another token belongs to
   // another job or to an earlier attempt and is not joined. Folders do not compare it.
   std::string token;

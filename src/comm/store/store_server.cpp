@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/store/store_server.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/system/start_thread.h"
@@ -25,10 +29,18 @@ void expect(bool holds, const StoreMessage& request) {
                                   request.fields.size()));
 }
 
-std::vector<base::Descriptor> listen_as(const StoreServer::Options& options, int& port) {
-  std::vector<base::Descriptor> sockets =
-      listen_on(options.host, options.port, options.serves_other_hosts);
+std::vector<base::Descriptor> listen_as(const StoreServer::Options& options, int& port,
+                                        std::vector<int>& numbers) {
+  std::vector<base::Descriptor> sockets;
+  for (const int socket : options.sockets) {
+    sockets.emplace_back(::fcntl(socket, F_DUPFD_CLOEXEC, 0));
+    if (sockets.back().value() < 0) throw base::IoError("a listening socket: " + error_text(errno));
+  }
+  if (sockets.empty()) {
+    sockets = listen_on(options.host, options.port, options.serves_other_hosts);
+  }
   port = port_of(sockets.front().value());
+  for (const base::Descriptor& socket : sockets) numbers.push_back(socket.value());
   return sockets;
 }
 
@@ -38,8 +50,10 @@ StoreServer::StoreServer(const Options& options)
     : options_(options),
       started_(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
                    .count()),
-      connections_(listen_as(options, port_), store_handshake(options.token), options.limits),
+      connections_(listen_as(options, port_, sockets_), store_handshake(options.token),
+                   options.limits),
       table_(options.limits.max_table_bytes) {
+  if (options_.log != nullptr) restore();
   thread_ = base::start_thread("that serves the store", [this] { serve(); });
 }
 
@@ -51,7 +65,8 @@ StoreServer::~StoreServer() {
 
 void StoreServer::serve() {
   while (!is_stopping_) {
-    const auto end = due_.empty() ? time_after(60) : due_.begin()->first;
+    auto end = due_.empty() ? time_after(60) : due_.begin()->first;
+    if (!missing_.empty()) end = std::min(end, missing_until_);
     for (const StoreConnections::Event& event : connections_.poll(end)) {
       try {
         if (event.request) {
@@ -64,7 +79,34 @@ void StoreServer::serve() {
       }
     }
     handle_timeouts();
+    if (!missing_.empty() && missing_until_ <= Clock::now()) end_restore();
+    if (options_.log != nullptr && options_.log->is_long(table_.bytes())) rewrite_log();
   }
+}
+
+void StoreServer::restore() {
+  const StoreContent& content = options_.log->content();
+  for (const auto& [key, value] : content.values) table_.set_own(key, value);
+  epoch_ = content.epoch;
+  departures_ = content.departures;
+  missing_ = content.members;
+  missing_until_ = time_after(options_.rejoin_s);
+}
+
+void StoreServer::end_restore() {
+  for (const std::string& name : std::exchange(missing_, {})) {
+    options_.log->leave(name);
+    report_gone(name);
+  }
+}
+
+void StoreServer::rewrite_log() {
+  StoreContent content{.members = missing_, .epoch = epoch_, .departures = departures_};
+  for (const auto& [key, entry] : table_.entries()) content.values[key] = entry.value;
+  for (const auto& [id, member] : members_) {
+    if (!member.joins_at) content.members.insert(member.scoped_name);
+  }
+  options_.log->rewrite(content);
 }
 
 bool StoreServer::is_fenced(Id id) const {
@@ -88,6 +130,7 @@ void StoreServer::enter(Id id, int64_t epoch) {
       if (held < epoch - 1) table_.remove(Store::epoch_key(held, ""));
     }
     epoch_ = epoch;
+    if (options_.log != nullptr) options_.log->enter(epoch);
     std::vector<Id> late;
     for (const auto& [client, waiting] : waiting_) {
       if (is_fenced(client)) late.push_back(client);
@@ -119,16 +162,11 @@ void StoreServer::handle(Id id, StoreMessage request) {
       if (!table_.contains(fields[0])) put(fields[0], fields[1]);
       answer.fields = {table_.find(fields[0])->value};
       break;
-    case StoreCode::add: {
-      expect(fields.size() == 2, request);
-      const auto delta = integer_from(fields[1]);
-      expect(delta.has_value(), request);
+    case StoreCode::add:
+      expect(fields.size() == 2 || fields.size() == 4, request);
       scope(0, 1);
-      const bool is_new = !table_.contains(fields[0]);
-      answer.fields = {std::to_string(table_.add(fields[0], *delta))};
-      if (is_new) wake_waiting(fields[0]);
+      answer.fields = {std::to_string(add(id, fields))};
       break;
-    }
     case StoreCode::read:
       scope(0, fields.size());
       answer = read(fields);
@@ -220,9 +258,34 @@ void StoreServer::end_waiting(Id id, bool is_there) {
                                         : StoreMessage{StoreCode::ok, {is_there ? "1" : "0"}});
 }
 
+void StoreServer::log_set(const std::string& key) {
+  if (options_.log != nullptr) options_.log->set({key, table_.find(key)->value});
+}
+
+int64_t StoreServer::add(Id id, const std::vector<std::string>& fields) {
+  const auto delta = integer_from(fields[1]);
+  if (!delta) throw base::IoError(fmt::format("'{}' cannot be added: it is no integer", fields[1]));
+  // A client whose reply was lost asks again, with the same number.
+  const std::string asked = fields.size() == 4 ? scoped(id, "added/" + fields[2]) : "";
+  if (!asked.empty()) {
+    const StoreTable::Entry* last = table_.find(asked);
+    if (last != nullptr && last->value.starts_with(fields[3] + " ")) {
+      return integer_from(std::string_view(last->value).substr(fields[3].size() + 1)).value_or(0);
+    }
+  }
+  const bool is_new = !table_.contains(fields[0]);
+  const int64_t sum = table_.add(fields[0], *delta);
+  const std::string answered = fmt::format("{} {}", fields.back(), sum);
+  if (!asked.empty()) table_.set(asked, answered);
+  if (options_.log != nullptr) options_.log->set({fields[0], std::to_string(sum)}, {asked, answered});
+  if (is_new) wake_waiting(fields[0]);
+  return sum;
+}
+
 void StoreServer::put(const std::string& key, std::string value) {
   const bool is_new = !table_.contains(key);
   table_.set(key, std::move(value));
+  log_set(key);
   if (is_new) wake_waiting(key);
 }
 
@@ -264,6 +327,9 @@ void StoreServer::join(Id id, const std::vector<std::string>& fields) {
                   .joins_at = joins_at};
   names_[name] = id;
   due_.insert({joins_at, id});
+  missing_.erase(name);
+  table_.remove_key(scoped_gone_key(name));
+  if (options_.log != nullptr) options_.log->join(name);
 }
 
 void StoreServer::refuse(Id id, const std::string& why) {
@@ -278,6 +344,7 @@ void StoreServer::remove_member(Id id) {
   if (found == members_.end()) return;
   if (found->second.joins_at) due_.erase({*found->second.joins_at, id});
   names_.erase(found->second.scoped_name);
+  if (options_.log != nullptr) options_.log->leave(found->second.scoped_name);
   members_.erase(found);
 }
 
@@ -286,16 +353,21 @@ void StoreServer::on_disconnect(Id id) {
   const bool is_of_the_past = is_fenced(id);
   const auto found = members_.find(id);
   const bool has_joined = found != members_.end() && !found->second.joins_at;
-  const Member member = has_joined ? found->second : Member{};
-  const std::string gone = scoped(id, gone_key(member.name));
-  const std::string any_gone = scoped(id, any_gone_key);
+  const std::string name = has_joined ? found->second.scoped_name : "";
   remove_member(id);
   epochs_.erase(id);
-  if (!has_joined || is_of_the_past) return;
-  for (const auto& [key, value] :
-       {std::pair(gone, std::to_string(departures_++)), std::pair(any_gone, member.name)}) {
+  if (has_joined && !is_of_the_past) report_gone(name);
+}
+
+void StoreServer::report_gone(const std::string& scoped_name) {
+  const std::string scope = scope_of(scoped_name);
+  const std::array facts = {std::pair(scoped_gone_key(scoped_name), std::to_string(departures_++)),
+                            std::pair(scope + any_gone_key, scoped_name.substr(scope.size()))};
+  if (options_.log != nullptr) options_.log->depart(departures_);
+  for (const auto& [key, value] : facts) {
     const bool is_new = !table_.contains(key);
     table_.set_own(key, value);
+    log_set(key);
     if (is_new) wake_waiting(key);
   }
 }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "comm/store/store_connections.h"
+#include "comm/store/store_log.h"
 #include "comm/store/store_table.h"
 
 namespace trireme::comm {
@@ -37,6 +38,12 @@ class StoreServer {
     bool may_have_leftovers = false;
     double head_start_s = 2, grace_s = 3;
     StoreLimits limits;
+    // For a server that may be followed by another one. Its memory, null: none; must outlive it.
+    StoreLog* log = nullptr;
+    // Those of the server before this one, which stay open; empty: it opens its own.
+    std::vector<int> sockets;
+    // In which members of the server before this one join again; the others have gone.
+    double rejoin_s = 5;
   };
   // Throws IoError, with what to do, if the port is in use.
   explicit StoreServer(const Options& options);
@@ -45,6 +52,8 @@ class StoreServer {
   StoreServer& operator=(const StoreServer&) = delete;
 
   int port() const { return port_; }
+  // The listening sockets, which belong to it.
+  const std::vector<int>& sockets() const { return sockets_; }
 
  private:
   using Clock = StoreConnections::Clock;
@@ -63,6 +72,11 @@ class StoreServer {
   };
 
   void serve();
+  // Goes on from what the log has.
+  void restore();
+  // The members that have not come back are those that have gone.
+  void end_restore();
+  void rewrite_log();
   void handle(Id id, StoreMessage request);
   // Ends lower epochs. Answers the client.
   void enter(Id id, int64_t epoch);
@@ -79,13 +93,18 @@ class StoreServer {
   void refuse(Id id, const std::string& why);
   void remove_member(Id id);
   void on_disconnect(Id id);
+  // Sets the keys of a member that ended without leaving.
+  void report_gone(const std::string& scoped_name);
   void handle_timeouts();
   void put(const std::string& key, std::string value);
+  int64_t add(Id id, const std::vector<std::string>& fields);
+  void log_set(const std::string& key);
   void wake_waiting(const std::string& key);
 
   const Options options_;
   const double started_;  // seconds since 1970
   int port_ = 0;
+  std::vector<int> sockets_;
   StoreConnections connections_;
   std::atomic<bool> is_stopping_ = false;
   // Used by the thread only.
@@ -98,6 +117,8 @@ class StoreServer {
   int64_t epoch_ = -1;                              // the highest that was entered; -1: none
   std::set<std::pair<Clock::time_point, Id>> due_;  // ends of waiting and times to join
   int64_t departures_ = 0;
+  std::set<std::string> missing_;  // members of the server before this one that have not come back
+  Clock::time_point missing_until_;
   std::thread thread_;
 };
 

@@ -52,6 +52,13 @@ void StoreTable::remove(const std::string& prefix) {
   });
 }
 
+void StoreTable::remove_key(const std::string& key) {
+  const Entry* old = find(key);
+  if (old == nullptr) return;
+  bytes_ -= entry_bytes + key.size() + old->value.size();
+  entries_.erase(key);
+}
+
 int64_t StoreTable::add(const std::string& key, int64_t delta) {
   const Entry* old = find(key);
   const auto sum = old == nullptr ? 0 : integer_from(old->value);

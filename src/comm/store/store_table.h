@@ -26,7 +26,8 @@ class StoreTable {
 
   // Throws IoError if the key, the value or the table would be larger than allowed.
   void set(const std::string& key, std::string value);
-  // Has no limits: for the few short keys that the store itself sets.
+  // Has no limits: for the few short keys that the store itself sets, and for those of a server
+  // before this one.
   void set_own(const std::string& key, std::string value);
   // Adds to a counter that starts at 0 and returns the sum. Throws IoError if the value is not an
   // integer, if the sum does not fit, and as set() does.
@@ -34,8 +35,10 @@ class StoreTable {
 
   // Removes all keys that begin with this.
   void remove(const std::string& prefix);
+  void remove_key(const std::string& key);
 
   size_t bytes() const { return bytes_; }
+  const std::unordered_map<std::string, Entry>& entries() const { return entries_; }
 
  private:
   const size_t max_bytes_;

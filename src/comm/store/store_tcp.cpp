@@ -6,9 +6,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -59,33 +62,95 @@ double process_start() {
   return start;
 }
 
+StoreMessage join_request(const std::string& name) {
+  return {StoreCode::join, {name, process_text(), fmt::format("{:.3f}", process_start())}};
+}
+
+std::string new_id() {
+  static std::atomic<int64_t> handles{0};
+  return fmt::format("{:.3f}/{}/{}", process_start(), ::getpid(), ++handles);
+}
+
 }  // namespace
+
+// An error of the connection, not an answer of the store.
+class TcpStore::ConnectionLost : public base::CommAborted {
+ public:
+  using base::CommAborted::CommAborted;
+};
 
 TcpStore::TcpStore(StoreAddress address, StoreOptions options)
     : address_(std::move(address)),
       options_(std::move(options)),
-      socket_((process_start(),
-               connect_to(address_, options_,
-                          [this](int socket) { return refused_handshake(socket, options_); }))),
-      local_address_(address_of(socket_.value())) {}
+      socket_((process_start(), connected(options_))),
+      local_address_(address_of(socket_->value())),
+      id_(new_id()) {}
 
-std::vector<std::string> TcpStore::ask(StoreMessage request, size_t answers, double expected_wait_s,
-                                       const std::atomic<bool>* stop) {
+int TcpStore::connected(const StoreOptions& options) const {
+  return connect_to(address_, options,
+                    [&options](int socket) { return refused_handshake(socket, options); });
+}
+
+std::vector<std::string> TcpStore::ask(const StoreMessage& request, size_t answers,
+                                       double expected_wait_s, const std::atomic<bool>* stop) {
   const std::scoped_lock lock(mutex_);
+  while (true) {
+    try {
+      return ask_once(request, answers, expected_wait_s, stop);
+    } catch (const ConnectionLost& error) {
+      if (options_.outage_s <= 0) throw;
+      connect_again(error);
+    }
+  }
+}
+
+void TcpStore::connect_again(const ConnectionLost& error) {
+  // In which a server is started again if all goes well.
+  constexpr double short_outage_s = 2;
+  const SocketClock::time_point begin = SocketClock::now();
+  StoreOptions again = options_;
+  again.deadline_s = 1;
+  again.retries = false;
+  again.stop = nullptr;
+  while (true) {
+    const bool is_leaving = options_.is_leaving != nullptr && *options_.is_leaving;
+    const double allowed_s =
+        is_leaving ? std::min(short_outage_s, options_.outage_s) : options_.outage_s;
+    if (std::chrono::duration<double>(SocketClock::now() - begin).count() > allowed_s) throw error;
+    try {
+      received_.clear();
+      socket_.reset();
+      socket_.emplace(connected(again));
+      is_broken_ = false;
+      if (epoch_ >= 0) {
+        ask_once({StoreCode::enter, {std::to_string(epoch_)}}, 0, 0, nullptr);
+      }
+      if (!name_.empty()) ask_once(join_request(name_), 0, 0, nullptr);
+      return;
+    } catch (const StoreUnreachable& ignored) {  // not yet
+    } catch (const ConnectionLost& ignored) {    // not any more
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+std::vector<std::string> TcpStore::ask_once(const StoreMessage& request, size_t answers,
+                                            double expected_wait_s,
+                                            const std::atomic<bool>* stop) {
   const auto gone = [&](std::string_view why) {
     is_broken_ = true;
-    return base::CommAborted(
+    return ConnectionLost(
         fmt::format("the store at {} is gone ({}): the launcher or the rank that ran it has ended",
                     address_.text(), why));
   };
-  if (is_broken_) throw gone("an earlier call failed");
+  if (is_broken_ || !socket_) throw gone("an earlier call failed");
   const std::string frame = encode(request);
   // A server that takes longer than its reply timeout is assumed to be dead.
   const SocketClock::time_point end = socket_time_after(expected_wait_s + options_.reply_timeout_s);
   for (size_t sent = 0; sent < frame.size();) {
-    if (!is_socket_ready(socket_.value(), POLLOUT, end)) throw gone("no reply");
+    if (!is_socket_ready(socket_->value(), POLLOUT, end)) throw gone("no reply");
     const ssize_t count =
-        ::send(socket_.value(), frame.data() + sent, frame.size() - sent, MSG_NOSIGNAL);
+        ::send(socket_->value(), frame.data() + sent, frame.size() - sent, MSG_NOSIGNAL);
     if (count < 0 && errno != EAGAIN && errno != EINTR) throw gone(error_text(errno));
     if (count > 0) sent += static_cast<size_t>(count);
   }
@@ -111,13 +176,13 @@ std::vector<std::string> TcpStore::ask(StoreMessage request, size_t answers, dou
       return std::move(answer->fields);
     }
     try {
-      if (!is_socket_ready(socket_.value(), POLLIN, end, stop)) throw gone("no reply");
+      if (!is_socket_ready(socket_->value(), POLLIN, end, stop)) throw gone("no reply");
     } catch (const base::Stopped&) {
       is_broken_ = true;  // the reply may still come
       throw;
     }
     std::array<char, 16384> part;
-    const ssize_t count = ::recv(socket_.value(), part.data(), part.size(), 0);
+    const ssize_t count = ::recv(socket_->value(), part.data(), part.size(), 0);
     if (count == 0) throw gone("connection closed");
     if (count < 0 && errno != EAGAIN && errno != EINTR) throw gone(error_text(errno));
     if (count > 0) received_.append(part.data(), static_cast<size_t>(count));
@@ -133,7 +198,15 @@ std::string TcpStore::set_once(const std::string& key, const std::string& value)
 }
 
 int64_t TcpStore::add(const std::string& key, int64_t delta) {
-  const std::string sum = ask({StoreCode::add, {key, std::to_string(delta)}}, 1).front();
+  const int64_t number = [this] {
+    const std::scoped_lock lock(mutex_);
+    return ++additions_;
+  }();
+  StoreMessage request{StoreCode::add, {key, std::to_string(delta)}};
+  if (options_.outage_s > 0) {
+    request.fields.insert(request.fields.end(), {id_, std::to_string(number)});
+  }
+  const std::string sum = ask(request, 1).front();
   return integer_from(sum).value_or(0);
 }
 
@@ -171,9 +244,15 @@ void TcpStore::enter(int64_t epoch) {
 }
 
 void TcpStore::join(const std::string& name) {
-  ask({StoreCode::join, {name, process_text(), fmt::format("{:.3f}", process_start())}}, 0, 0,
-      options_.stop);
+  ask(join_request(name), 0, 0, options_.stop);
+  const std::scoped_lock lock(mutex_);
+  name_ = name;
 }
-void TcpStore::leave() { ask({StoreCode::leave, {}}, 0); }
+
+void TcpStore::leave() {
+  ask({StoreCode::leave, {}}, 0);
+  const std::scoped_lock lock(mutex_);
+  name_.clear();
+}
 
 }  // namespace trireme::comm

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/system/descriptor.h"
 #include "comm/store/store.h"
+#include "comm/store/store_socket.h"
 #include "comm/store/store_wire.h"
 
 namespace trireme::comm {
@@ -30,19 +32,31 @@ class TcpStore final : public Store {
   void leave() override;
 
  private:
+  class ConnectionLost;
   // Returns the fields of the reply, of which there must be `answers`. `expected_wait_s` is how
   // long the server may wait by intention. Throws Stopped when `stop` is set.
-  std::vector<std::string> ask(StoreMessage request, size_t answers, double expected_wait_s = 0,
+  std::vector<std::string> ask(const StoreMessage& request, size_t answers,
+                               double expected_wait_s = 0,
                                const std::atomic<bool>* stop = nullptr);
+  // On the present connection. Throws ConnectionLost if it breaks. REQUIRES: mutex_ is held.
+  std::vector<std::string> ask_once(const StoreMessage& request, size_t answers,
+                                    double expected_wait_s, const std::atomic<bool>* stop);
+  // Connects again, as the same member of the same epoch. Throws `error` if the store is away for
+  // too long.
+  void connect_again(const ConnectionLost& error);
+  int connected(const StoreOptions& options) const;
 
   const StoreAddress address_;
   const StoreOptions options_;
   std::mutex mutex_;  // guards all members below: one request at a time
-  base::Descriptor socket_;
+  std::optional<base::Descriptor> socket_;
   std::string received_;
   bool is_broken_ = false;  // requests and replies may be out of step
   std::string local_address_;
   std::atomic<int64_t> epoch_ = -1;  // -1: none
+  std::string name_;                 // as which it has joined; empty: it has not
+  const std::string id_;             // of this handle among all clients
+  int64_t additions_ = 0;
 };
 
 }  // namespace trireme::comm

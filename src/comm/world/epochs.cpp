@@ -35,7 +35,11 @@ bool is_of(const std::optional<std::string>& value, int64_t epoch) {
 
 std::unique_ptr<Store> run_store(const RankInfo& info) {
   return open_store(parse_store_address(info.store),
-                    {.token = info.token, .stop = info.stop, .on_waiting = {}});
+                    {.outage_s = info.outage_s(),
+                     .is_leaving = info.stop,
+                     .token = info.token,
+                     .stop = info.stop,
+                     .on_waiting = {}});
 }
 
 void throw_if_stopped(const RankInfo& info) {

@@ -51,6 +51,8 @@ ProcessWorld::ProcessWorld(Rendezvous found, Options options)
   }
   StoreOptions reaching{.deadline_s = options_.deadline_s,
                         .reply_timeout_s = std::max(30.0, options_.deadline_s),
+                        .outage_s = info_.outage_s(),
+                        .is_leaving = &is_leaving_,
                         .token = info_.token,
                         .stop = info_.stop};
   if (info_.local_rank == 0) {
@@ -72,6 +74,7 @@ ProcessWorld::ProcessWorld(Rendezvous found, Options options)
 
 ProcessWorld::~ProcessWorld() {
   if (!heartbeat_thread_.joinable()) return;
+  is_leaving_ = true;
   {
     const std::scoped_lock lock(mutex_);
     is_stopping_ = true;
@@ -130,6 +133,8 @@ void ProcessWorld::send_heartbeats() {
       found =
           own_verdict(VerdictKind::fenced, error.what(), fmt::format("fenced: {}", error.what()));
     } catch (const base::Error& error) {
+      // Its launcher is gone, which this rank was told by a request to stop: it saves, and ends.
+      if (info_.is_elastic && is_stop_requested()) return;
       found = store_is_gone(error);
     }
     if (found) {

@@ -5,6 +5,7 @@
 // aborted, and agrees with the other ranks on one verdict. Back ends (gloo, nccl) are built on it.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -133,6 +134,7 @@ class ProcessWorld {
   FlightRecorder recorder_;
   std::unique_ptr<JobTokenFile> token_file_;
   std::unique_ptr<StoreServer> server_;
+  std::atomic<bool> is_leaving_ = false;
   std::unique_ptr<Store> store_;            // used by the back end's rendezvous
   std::unique_ptr<Store> heartbeat_store_;  // of the heartbeat and of membership_
   std::unique_ptr<Membership> membership_;

@@ -28,6 +28,8 @@ struct RankInfo {
   int64_t epoch = 0;  // of the run; processes of lower ones are refused by the store
   // The launcher replaces ranks that are lost, and this process may outlive its group (epochs.h).
   bool is_elastic = false;
+  // So long its store may be away: the launcher that runs it is started again if it dies.
+  double outage_s() const { return is_elastic ? 30 : 0; }
   bool joins = false;  // the process replaces another one: it waits until the epoch is formed
   std::string spare;   // names a process that waits for a rank to replace; empty: it is a rank
   RankSource source = RankSource::none;
