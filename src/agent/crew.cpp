@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/crew.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
@@ -13,6 +15,7 @@
 #include <system_error>
 #include <utility>
 
+#include "agent/guardian/kept_names.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text/json.h"
@@ -28,25 +31,68 @@ const std::string list_name = "processes.json";
 
 }  // namespace
 
-Crew::Crew(const JobOptions& options, RankProcesses& processes)
+Crew::Crew(const JobOptions& options, RankProcesses& processes, Keeper& keeper)
     : options_(options),
       processes_(processes),
+      keeper_(keeper),
       world_(options.ranks_here * options.nodes),
       epoch_(options.epoch) {}
 
+Crew::~Crew() { keeper_.erase_all(kept_memory); }
+
 void Crew::start(const Address& address) {
   address_ = address;
-  for (int local = 0; options_.is_elastic && local < options_.ranks_here; ++local) {
-    memory_.emplace_back(
-        ::memfd_create(fmt::format("trireme state {}", local).c_str(), MFD_CLOEXEC));
-    if (memory_.back().value() >= 0) continue;
-    throw base::IoError(
-        fmt::format("memory for copies of the state: {}", std::generic_category().message(errno)));
-  }
+  if (options_.is_elastic) open_memory();
   for (int local = 0; local < options_.ranks_here; ++local) {
     start_rank(options_.node * options_.ranks_here + local, epoch_, false);
   }
   for (int spare = 0; spare < options_.spares; ++spare) start_spare();
+}
+
+void Crew::go_on(const Address& address, comm::EpochKeys& keys, int64_t epoch, bool joins_next) {
+  address_ = address;
+  epoch_ = epoch;
+  open_memory();
+  adopt(keys);
+  for (int local = 0; local < options_.ranks_here; ++local) {
+    const int rank = options_.node * options_.ranks_here + local;
+    const auto started = ranks();
+    if (std::ranges::find(started, rank, &RankProcesses::State::rank) != started.end()) continue;
+    start_rank(rank, joins_next ? epoch + 1 : epoch, joins_next);
+    if (joins_next) ++replaced_[rank];
+  }
+}
+
+void Crew::open_memory() {
+  for (int local = 0; local < options_.ranks_here; ++local) {
+    const std::string name = kept_memory + std::to_string(local);
+    if (const auto kept = keeper_.find(name)) {
+      memory_.emplace_back(::fcntl(kept->descriptors.at(0), F_DUPFD_CLOEXEC, 3));
+    } else {
+      memory_.emplace_back(
+          ::memfd_create(fmt::format("trireme state {}", local).c_str(), MFD_CLOEXEC));
+    }
+    if (memory_.back().value() < 0) {
+      throw base::IoError(fmt::format("memory for copies of the state: {}",
+                                      std::generic_category().message(errno)));
+    }
+    keeper_.put(name, {}, std::array{memory_.back().value()});
+  }
+}
+
+void Crew::adopt(comm::EpochKeys& keys) {
+  for (const RankProcesses::State& state : processes_.states()) {
+    const base::Json& facts = processes_.facts_of(state.rank);
+    if (is_rank(state.rank)) {
+      if (facts.at("epoch").get<int64_t>() <= epoch_) continue;
+      ++replaced_[state.rank];
+      if (facts.contains("spare")) give_part(keys, state.rank);  // it may not have it yet
+      continue;
+    }
+    spares_started_ = std::max(spares_started_, state.rank - world_ + 1);
+    spares_[state.rank] = {.name = facts.at("spare").get<std::string>(),
+                           .memory = facts.at("memory").get<std::vector<int>>()};
+  }
 }
 
 comm::RankInfo Crew::info_of(int rank, int64_t epoch) const {
@@ -76,7 +122,7 @@ void Crew::start_rank(int rank, int64_t epoch, bool joins) {
   std::vector<int> inherited;
   if (info.memory_fd >= 0) inherited.push_back(info.memory_fd);
   processes_.start(info, joins ? options_.replacing_command : options_.command,
-                   options_.environment, std::nullopt, inherited);
+                   options_.environment, std::nullopt, inherited, {{"epoch", epoch}});
 }
 
 void Crew::start_spare() {
@@ -85,8 +131,9 @@ void Crew::start_spare() {
   info.spare = fmt::format("{}/{}", options_.node, number);
   std::vector<int> inherited;  // it may become any rank of the node
   for (const base::Descriptor& one : memory_) inherited.push_back(one.value());
-  processes_.start(info, options_.replacing_command, options_.environment, number, inherited);
-  spares_[number] = info.spare;
+  processes_.start(info, options_.replacing_command, options_.environment, number, inherited,
+                   {{"spare", info.spare}, {"memory", inherited}});
+  spares_[number] = {.name = info.spare, .memory = inherited};
 }
 
 std::vector<RankProcesses::State> Crew::ranks() const {
@@ -120,14 +167,24 @@ bool Crew::replace_ended(comm::EpochKeys& keys, int64_t next_epoch) {
       start_rank(state.rank, next_epoch, true);
       continue;
     }
-    keys.give_part(spare->second, {.rank = state.rank,
-                                   .local_rank = state.rank - options_.node * options_.ranks_here,
-                                   .epoch = next_epoch,
-                                   .memory_fd = memory_of(state.rank)});
-    processes_.rename(spare->first, state.rank);
+    const size_t local = static_cast<size_t>(state.rank - options_.node * options_.ranks_here);
+    processes_.rename(spare->first, state.rank,
+                      {{"epoch", next_epoch},
+                       {"spare", spare->second.name},
+                       {"memory", spare->second.memory.at(local)}});
+    give_part(keys, state.rank);
     spares_.erase(spare);
   }
   return true;
+}
+
+void Crew::give_part(comm::EpochKeys& keys, int rank) {
+  const base::Json& facts = processes_.facts_of(rank);
+  keys.give_part(facts.at("spare").get<std::string>(),
+                 {.rank = rank,
+                  .local_rank = rank - options_.node * options_.ranks_here,
+                  .epoch = facts.at("epoch").get<int64_t>(),
+                  .memory_fd = facts.at("memory").get<int>()});
 }
 
 std::vector<int> Crew::old_ranks() const {
@@ -166,7 +223,7 @@ void Crew::look_after(double now, bool is_running) {
   if (entered_at_ == 0) entered_at_ = now;
   std::erase_if(spares_, [this](const auto& one) {
     if (processes_.id_of(one.first) != 0) return false;
-    base::log_warning("spare {} has ended", one.second);
+    base::log_warning("spare {} has ended", one.second.name);
     processes_.forget(one.first);
     return true;
   });
@@ -190,7 +247,8 @@ void Crew::write_list() {
     const pid_t id = processes_.id_of(state.rank);
     if (id != 0) list["ranks"].push_back({{"rank", state.rank}, {"pid", id}});
   }
-  for (const auto& [number, name] : spares_) list["spares"].push_back(processes_.id_of(number));
+  if (keeper_.is_guarded()) list["guardian"] = static_cast<int64_t>(keeper_.guardian());
+  for (const auto& [number, spare] : spares_) list["spares"].push_back(processes_.id_of(number));
   std::string text = list.dump() + "\n";
   std::error_code ignored;
   if (text == written_ || !fs::exists(fs::path(options_.run_folder) / "owner.json", ignored))

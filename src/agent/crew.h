@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/guardian/keeper.h"
 #include "agent/job.h"
 #include "agent/processes.h"
 #include "base/system/descriptor.h"
@@ -22,10 +23,15 @@ class Crew {
     std::string store, token;
   };
   // Options and processes must outlive it.
-  Crew(const JobOptions& options, RankProcesses& processes);
+  Crew(const JobOptions& options, RankProcesses& processes, Keeper& keeper);
+
+  ~Crew();
 
   // Starts the ranks and spares. Throws IoError, ConfigError.
   void start(const Address& address);
+  // Instead: goes on with those that a supervisor before this one has started, in this epoch. Ranks
+  // that it did not come to start begin the epoch, or join the next one if that is being formed.
+  void go_on(const Address& address, comm::EpochKeys& keys, int64_t epoch, bool joins_next);
   // Ranks of this node, without spares.
   std::vector<RankProcesses::State> ranks() const;
   bool is_rank(int number) const { return number < world_; }
@@ -41,7 +47,7 @@ class Crew {
   bool is_ready(comm::EpochKeys& keys, int64_t epoch);
   // Kills the ranks that have not.
   void kill_late(comm::EpochKeys& keys, int64_t epoch);
-  // The next epoch has begun. Returns the ranks that are new processes in it.
+  // The epoch has begun. Returns the ranks that are new processes in it.
   std::vector<int> enter(int64_t epoch);
 
   // To be called now and then: replaces spares if the job runs, and writes processes.json.
@@ -50,6 +56,10 @@ class Crew {
  private:
   void start_rank(int rank, int64_t epoch, bool joins);
   void start_spare();
+  void open_memory();
+  // Finds what the processes are that were there before this object.
+  void adopt(comm::EpochKeys& keys);
+  void give_part(comm::EpochKeys& keys, int rank);
   comm::RankInfo info_of(int rank, int64_t epoch) const;
   int memory_of(int rank) const;  // its descriptor; -1: none
   std::vector<int> old_ranks() const;
@@ -57,12 +67,17 @@ class Crew {
 
   const JobOptions& options_;
   RankProcesses& processes_;
+  Keeper& keeper_;
   const int world_;
   Address address_;
   int64_t epoch_;
   std::vector<base::Descriptor> memory_;  // of the ranks: copies of their state outlive them
   std::map<int, int> replaced_;           // in this change of epochs: how often, by rank
-  std::map<int, std::string> spares_;     // their names in the store, by their number in processes_
+  struct Spare {
+    std::string name;         // in the store
+    std::vector<int> memory;  // that of the node's ranks, by the descriptors that it has inherited
+  };
+  std::map<int, Spare> spares_;  // by their number in processes_
   int spares_started_ = 0;
   double entered_at_ = 0;
   std::string written_;  // of processes.json

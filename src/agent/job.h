@@ -47,6 +47,8 @@ struct JobOptions {
   bool shows_all = false;  // stdout of all ranks, not only of rank 0
   bool keeps_out = false;  // rank 0's stdout is kept for the result, not printed
 
+  // So long the store may be away: see StoreOptions.
+  double outage_s() const { return is_elastic && node != 0 ? 30 : 0; }
   // Returns the token by which ranks and launchers of this epoch know each other.
   std::string token_of_epoch(const std::string& job_token) const;
 };

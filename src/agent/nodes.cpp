@@ -41,8 +41,8 @@ comm::JobTokens tokens_of(const JobOptions& options) {
 
 std::string node_name(int node) { return fmt::format("node{}", node); }
 
-JobStore open_job_store(const JobOptions& options, double deadline_s,
-                        const std::atomic<bool>* stop) {
+JobStore open_job_store(const JobOptions& options, double deadline_s, const std::atomic<bool>* stop,
+                        const StoreRemains& remains) {
   comm::StoreAddress address{.host = "127.0.0.1"};
   if (options.nodes > 1) address = comm::parse_store_address(options.rendezvous);
   JobStore opened;
@@ -52,7 +52,9 @@ JobStore open_job_store(const JobOptions& options, double deadline_s,
         comm::StoreServer::Options{.host = address.host,
                                    .serves_other_hosts = options.nodes > 1,
                                    .port = address.port,
-                                   .token = opened.token});
+                                   .token = opened.token,
+                                   .log = remains.log,
+                                   .sockets = remains.sockets});
     address.port = opened.server->port();
   } else if (!address.is_folder) {
     opened.token =
@@ -71,12 +73,19 @@ JobStore open_job_store(const JobOptions& options, double deadline_s,
   opened.address = address.text();
   opened.run_store = comm::open_store(address, {.deadline_s = deadline_s,
                                                 .reply_timeout_s = std::max(30.0, deadline_s),
+                                                .outage_s = options.outage_s(),
+                                                .is_leaving = stop,
                                                 .token = opened.token,
                                                 .stop = stop});
-  opened.store = opened.run_store->another();
-  opened.store->enter(options.epoch);
-  opened.membership = comm::membership_of(*opened.store);
   return opened;
+}
+
+EpochStore enter_epoch(const comm::Store& run_store, int64_t epoch, int node) {
+  EpochStore entered{.store = run_store.another()};
+  entered.store->enter(epoch);
+  entered.membership = comm::membership_of(*entered.store);
+  entered.membership->join(node_name(node));
+  return entered;
 }
 
 void Agreement::publish(const NodeOutcome& outcome) {
@@ -134,8 +143,8 @@ void Agreement::confirm() {
 void tell_other_nodes(const JobOptions& options, const std::string& message, int exit_code) {
   constexpr double max_telling_s = 10;
   try {
-    JobStore joined = open_job_store(options, max_telling_s, nullptr);
-    joined.membership->join(node_name(options.node));
+    const JobStore opened = open_job_store(options, max_telling_s, nullptr);
+    const EpochStore joined = enter_epoch(*opened.run_store, options.epoch, options.node);
     (void)comm::settle_verdict(*joined.store,
                                {.kind = comm::VerdictKind::unfit,
                                 .cause = message,

@@ -18,17 +18,28 @@ namespace trireme::agent {
 
 std::string node_name(int node);  // in the store
 
-// The store of one epoch, which node 0 serves.
+// The store of a start of the job, which node 0 serves.
 struct JobStore {
   std::unique_ptr<comm::StoreServer> server;  // on node 0; null if the store is a folder
   std::unique_ptr<comm::Store> run_store;     // in no epoch
-  std::unique_ptr<comm::Store> store;         // in the epoch
-  std::unique_ptr<comm::Membership> membership;
-  std::string address, token;  // for the ranks
+  std::string address, token;                 // for the ranks
+};
+// What a server of node 0 leaves to one after it; see StoreServer::Options.
+struct StoreRemains {
+  comm::StoreLog* log = nullptr;
+  std::vector<int> sockets;
 };
 // Throws CommAborted, IoError, ConfigError, and Stopped when `stop` is set.
-JobStore open_job_store(const JobOptions& options, double deadline_s,
-                        const std::atomic<bool>* stop);
+JobStore open_job_store(const JobOptions& options, double deadline_s, const std::atomic<bool>* stop,
+                        const StoreRemains& remains = {});
+
+// The store of an epoch, with this launcher as a member.
+struct EpochStore {
+  std::unique_ptr<comm::Store> store;
+  std::unique_ptr<comm::Membership> membership;
+};
+// Throws CommAborted.
+EpochStore enter_epoch(const comm::Store& run_store, int64_t epoch, int node);
 
 // The way to the decision, seen from one node. Node 0 proposes it; all nodes read it. Calls throw
 // CommAborted if the store, which node 0 runs, is gone.

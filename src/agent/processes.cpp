@@ -4,20 +4,22 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <spawn.h>
-#include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <system_error>
+#include <fstream>
+#include <iterator>
 #include <utility>
 
+#include "agent/guardian/kept_names.h"
+#include "agent/guardian/role.h"
+#include "agent/spawn.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/system/descriptor_limit.h"
@@ -26,56 +28,32 @@
 namespace trireme::agent {
 namespace {
 
-base::IoError failure(std::string_view what, int error) {
-  return base::IoError(fmt::format("{}: {}", what, std::generic_category().message(error)));
+base::Descriptor copy_of(int descriptor) {
+  base::Descriptor copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, 3));
+  if (copy.value() < 0) throw system_failure("a descriptor of an earlier supervisor", errno);
+  return copy;
 }
 
-constexpr std::array watched = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
-
-// Signal handlers can access globals only. A signalfd would not do: libraries start threads before
-// main() that do not block signals.
-std::atomic<int> wake_up = -1;  // the eventfd that it writes to
-std::array<std::atomic<bool>, watched.size()> has_come;
-std::atomic<bool> stop_came{false};
-
-void on_signal(int number) {
-  const int error = errno;
-  for (size_t i = 0; i < watched.size(); ++i) {
-    if (watched[i] == number) has_come[i] = true;
-  }
-  if (number != SIGUSR1) stop_came = true;
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(wake_up, &one, sizeof(one));
-  errno = error;
+// Of a process that was not started by this one.
+Ending ending_in(int endings, int slot) {
+  int32_t code = 0;
+  const ssize_t count = ::pread(endings, &code, sizeof(code), comm::ending_offset(slot));
+  if (count != sizeof(code) || code == 0) return {.signal = Ending::unknown_signal};
+  return {.exit_code = code - 1};
 }
 
-int open_signals() {
-  const int descriptor = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (descriptor < 0) throw failure("eventfd", errno);
-  wake_up = descriptor;
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;
-  for (const int number : watched) {
-    struct sigaction before {};
-    ::sigaction(number, nullptr, &before);
-    if (number == SIGHUP && before.sa_handler == SIG_IGN) continue;  // nohup
-    ::sigaction(number, &action, nullptr);
-  }
-  return descriptor;
-}
-
-std::vector<char*> pointers(std::vector<std::string>& words) {
-  std::vector<char*> all;
-  for (std::string& word : words) all.push_back(word.data());
-  all.push_back(nullptr);
-  return all;
+bool is_stopped(pid_t id) {
+  std::ifstream file(fmt::format("/proc/{}/stat", id));
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const size_t end = text.rfind(')');  // of the name, which may have any characters
+  return end != std::string::npos && end + 2 < text.size() && text[end + 2] == 'T';
 }
 
 // Returns the number of descriptors that the launcher needs: for the ranks that it starts, and for
 // all ranks of the job if it runs the store.
 int64_t descriptors_for(const comm::RankInfo& info) {
-  constexpr int64_t streams = 3;      // per rank on this host: the process, stdout, stderr
+  // Per rank on this host: the process, stdout, stderr, and copies for a supervisor after this one.
+  constexpr int64_t streams = 6;
   constexpr int64_t connections = 3;  // per rank to the store: calls, heartbeat, verdict
   constexpr int64_t temporary = 8;  // ends of pipes that a new rank inherits, and short-lived files
   const bool runs_store =
@@ -92,36 +70,95 @@ std::string signal_name(int number) {
 
 std::string Ending::text() const {
   if (signal == 0) return fmt::format("ended with exit code {}", exit_code);
+  if (signal == unknown_signal) return "was killed by a signal";
   return fmt::format("was killed by signal {} ({})", signal, signal_name(signal));
 }
 
-RankProcesses::RankProcesses(OnLine on_line)
-    : on_line_(std::move(on_line)), signals_(open_signals()), life_line_(make_pipe()) {
+RankProcesses::RankProcesses(OnLine on_line, Keeper& keeper)
+    : on_line_(std::move(on_line)),
+      keeper_(keeper),
+      life_line_(life_line()),
+      endings_(endings_file()) {
   ::fcntl(life_line_.read.value(), F_SETFD, 0);  // inherited
+  adopt();
 }
 
 RankProcesses::~RankProcesses() {
   signal(SIGKILL);
   for (Process& process : processes_) {
-    if (!process.ending) ::waitpid(process.id, nullptr, 0);
+    if (process.ending) continue;
+    if (process.is_child) {
+      ::waitpid(process.id, nullptr, 0);
+    } else {
+      pollfd polled{process.descriptor.value(), POLLIN, 0};
+      while (::poll(&polled, 1, -1) < 0 && errno == EINTR) continue;
+    }
   }
-  for (const int number : watched) {
-    if (number != SIGHUP) std::signal(number, SIG_DFL);
+  keeper_.erase_all(kept_process);
+  for (const char* name : {kept_life_line, kept_endings}) keeper_.erase(name);
+}
+
+RankProcesses::Pipe RankProcesses::life_line() {
+  const auto kept = keeper_.find(kept_life_line);
+  if (kept) return {copy_of(kept->descriptors.at(0)), copy_of(kept->descriptors.at(1))};
+  Pipe pipe = make_pipe();
+  keeper_.put(kept_life_line, {}, std::array{pipe.read.value(), pipe.write.value()});
+  return pipe;
+}
+
+base::Descriptor RankProcesses::endings_file() {
+  if (const auto kept = keeper_.find(kept_endings)) return copy_of(kept->descriptors.at(0));
+  base::Descriptor file(::memfd_create("trireme endings", MFD_CLOEXEC));
+  if (file.value() < 0) throw system_failure("memory for exit codes", errno);
+  keeper_.put(kept_endings, {}, std::array{file.value()});
+  return file;
+}
+
+void RankProcesses::adopt() {
+  for (const Keeper::Found& kept : keeper_.all(kept_process)) {
+    const base::Json& what = kept.what;
+    processes_.push_back({.rank = what.at("number").get<int>(),
+                          .id = what.at("pid").get<pid_t>(),
+                          .slot = std::stoi(kept.name),
+                          .is_child = false,
+                          .descriptor = copy_of(kept.descriptors.at(0)),
+                          .out = {.pipe = copy_of(kept.descriptors.at(1)), .is_error = false},
+                          .err = {.pipe = copy_of(kept.descriptors.at(2)), .is_error = true},
+                          .facts = what.at("facts")});
+    Process& process = processes_.back();
+    slots_ = std::max(slots_, process.slot + 1);
+    if (!what.contains("departure")) continue;
+    process.departure = what.at("departure").get<int>();
+    process.ending = Ending{.exit_code = what.at("exit_code").get<int>(),
+                            .signal = what.at("signal").get<int>()};
+    departures_ = std::max(departures_, process.departure + 1);
   }
+}
+
+void RankProcesses::keep(const Process& process) {
+  base::Json what = {{"number", process.rank},
+                     {"pid", static_cast<int64_t>(process.id)},
+                     {"facts", process.facts}};
+  if (process.ending) {
+    what["departure"] = process.departure;
+    what["exit_code"] = process.ending->exit_code;
+    what["signal"] = process.ending->signal;
+  }
+  keeper_.put(kept_process + std::to_string(process.slot), what,
+              std::array{process.descriptor.value(), process.out.pipe.value(),
+                         process.err.pipe.value()});
 }
 
 RankProcesses::Pipe RankProcesses::make_pipe() {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw failure("pipe", errno);
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw system_failure("pipe", errno);
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   return {base::Descriptor(ends[0]), base::Descriptor(ends[1])};
 }
 
-const std::atomic<bool>* RankProcesses::stop() { return &stop_came; }
-
 void RankProcesses::start(comm::RankInfo info, std::vector<std::string> command,
                           comm::Environment environment, std::optional<int> known_as,
-                          std::span<const int> inherited) {
+                          std::span<const int> inherited, base::Json facts) {
   // Checked before the first rank starts: a rank that could not be started would be noticed only at
   // the deadline.
   if (processes_.empty()) {
@@ -130,51 +167,37 @@ void RankProcesses::start(comm::RankInfo info, std::vector<std::string> command,
                                          info.local_world == 1 ? "" : "s", info.world));
   }
   info.life_line = life_line_.read.value();
+  info.ending_fd = endings_.value();
+  info.ending_slot = slots_++;
   Pipe out = make_pipe(), err = make_pipe();
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawnattr_init(&attributes);
-  ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, out.write.value(), 1);
-  ::posix_spawn_file_actions_adddup2(&actions, err.write.value(), 2);
-  for (const int descriptor : inherited) {  // it stays open in the child
-    ::posix_spawn_file_actions_adddup2(&actions, descriptor, descriptor);
-  }
-  sigset_t none, defaults;
+  sigset_t none, defaults = SignalQueue::changed();
   sigemptyset(&none);
-  sigemptyset(&defaults);
-  for (const int number : watched) {
-    if (number != SIGHUP) sigaddset(&defaults, number);
-  }
   sigaddset(&defaults, SIGPIPE);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setsigdefault(&attributes, &defaults);
-  ::posix_spawnattr_setpgroup(&attributes, 0);
-  ::posix_spawnattr_setflags(
-      &attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+  Spawn spawn(none, defaults);
+  spawn.read_nothing();
+  spawn.inherit_as(out.write.value(), 1);
+  spawn.inherit_as(err.write.value(), 2);
+  spawn.inherit(info.ending_fd);
+  for (const int descriptor : inherited) spawn.inherit(descriptor);
   for (auto& [name, value] : comm::environment_for(info)) environment[name] = value;
-  std::vector<std::string> words;
-  for (const auto& [name, value] : environment) words.push_back(name + "=" + value);
-  pid_t id = -1;
-  const int error = ::posix_spawn(&id, command.front().c_str(), &actions, &attributes,
-                                  pointers(command).data(), pointers(words).data());
-  ::posix_spawn_file_actions_destroy(&actions);
-  ::posix_spawnattr_destroy(&attributes);
-  if (error != 0) {
-    throw failure(fmt::format("rank {}: {} cannot be started", info.rank, command.front()), error);
-  }
+  const pid_t id =
+      spawn.start(command.front(), command, environment,
+                  fmt::format("rank {}: {} cannot be started", info.rank, command.front()));
   processes_.push_back(
       {.rank = known_as.value_or(info.rank),
        .id = id,
+       .slot = info.ending_slot,
+       .is_child = true,
        .descriptor = base::Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, id, 0))),
        .out = {.pipe = std::move(out.read), .is_error = false},
-       .err = {.pipe = std::move(err.read), .is_error = true}});
+       .err = {.pipe = std::move(err.read), .is_error = true},
+       .facts = std::move(facts)});
+  keep(processes_.back());
 }
 
 std::vector<int> RankProcesses::wait(double seconds) {
   std::vector<int> signals;
-  std::vector<pollfd> polled = {{signals_.value(), POLLIN, 0}};
+  std::vector<pollfd> polled = {{signals_.descriptor(), POLLIN, 0}};
   for (const Process& process : processes_) {
     polled.push_back({process.ending ? -1 : process.descriptor.value(), POLLIN, 0});
     for (const Stream* stream : {&process.out, &process.err}) {
@@ -188,16 +211,10 @@ std::vector<int> RankProcesses::wait(double seconds) {
   size_t at = 1;
   for (Process& process : processes_) {
     const bool is_reported = process.descriptor.value() >= 0;
-    if (!is_reported || (ready > 0 && polled[at].revents != 0)) reap(process, WEXITED);
+    if (!is_reported || (ready > 0 && polled[at].revents != 0)) look_at(process, false);
     at += 3;
   }
-  if (ready > 0 && polled[0].revents != 0) {
-    uint64_t count = 0;
-    [[maybe_unused]] const ssize_t taken = ::read(signals_.value(), &count, sizeof(count));
-    for (size_t i = 0; i < watched.size(); ++i) {
-      if (has_come[i].exchange(false)) signals.push_back(watched[i]);
-    }
-  }
+  if (ready > 0 && polled[0].revents != 0) signals = signals_.take();
   if (ready <= 0 || departures_ != departures || !signals.empty()) return signals;
   at = 1;
   for (Process& process : processes_) {
@@ -235,6 +252,19 @@ void RankProcesses::read(Process& process, Stream& stream) {
   stream.rest.clear();
 }
 
+void RankProcesses::look_at(Process& process, bool looks_for_stops) {
+  if (process.ending) return;
+  if (process.is_child) {
+    reap(process, WEXITED | (looks_for_stops ? WSTOPPED | WCONTINUED : 0));
+  } else if (has_process_ended(process.descriptor.value())) {
+    process.departure = departures_++;
+    process.ending = ending_in(endings_.value(), process.slot);
+  } else if (looks_for_stops) {
+    process.stopped_by = is_stopped(process.id) ? SIGSTOP : 0;
+  }
+  if (process.ending) keep(process);
+}
+
 void RankProcesses::reap(Process& process, int options) {
   siginfo_t info{};
   // One report for every change of the process.
@@ -254,7 +284,7 @@ void RankProcesses::reap(Process& process, int options) {
 }
 
 void RankProcesses::look_for_stops() {
-  for (Process& process : processes_) reap(process, WEXITED | WSTOPPED | WCONTINUED);
+  for (Process& process : processes_) look_at(process, true);
 }
 
 std::vector<RankProcesses::State> RankProcesses::states() const {
@@ -298,13 +328,22 @@ void RankProcesses::forget(int rank) {
   const auto found = std::ranges::find(processes_, rank, &Process::rank);
   TRIREME_CHECK(found != processes_.end() && found->ending, "rank {} has not ended", rank);
   drain(*found);
+  keeper_.erase(kept_process + std::to_string(found->slot));
   processes_.erase(found);
 }
 
-void RankProcesses::rename(int rank, int new_rank) {
+void RankProcesses::rename(int rank, int new_rank, base::Json facts) {
   const auto found = std::ranges::find(processes_, rank, &Process::rank);
   TRIREME_CHECK(found != processes_.end(), "there is no process of rank {}", rank);
   found->rank = new_rank;
+  found->facts = std::move(facts);
+  keep(*found);
+}
+
+const base::Json& RankProcesses::facts_of(int rank) const {
+  const auto found = std::ranges::find(processes_, rank, &Process::rank);
+  TRIREME_CHECK(found != processes_.end(), "there is no process of rank {}", rank);
+  return found->facts;
 }
 
 pid_t RankProcesses::id_of(int rank) const {

@@ -17,8 +17,10 @@ namespace {
 
 TEST(RankProcessesTest, a_line_without_end_comes_in_parts) {
   std::vector<std::string> lines;
+  Keeper nothing;
   RankProcesses processes(
-      [&](int /*rank*/, bool /*is_error*/, std::string_view line) { lines.emplace_back(line); });
+      [&](int /*rank*/, bool /*is_error*/, std::string_view line) { lines.emplace_back(line); },
+      nothing);
   processes.start({}, {"/bin/sh", "-c", "echo first; head -c 5000000 /dev/zero; echo; echo last"});
   while (processes.is_running()) processes.wait(1);
   processes.drain();
@@ -41,7 +43,8 @@ TEST(DescriptorsTest, what_the_limit_does_not_allow_is_refused_with_the_numbers)
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &small), 0);
   std::string refusal;
   try {
-    RankProcesses processes([](int, bool, std::string_view) {});
+    Keeper nothing;
+    RankProcesses processes([](int, bool, std::string_view) {}, nothing);
     processes.start({.world = 1000, .local_world = 500, .store = "127.0.0.1:1234"}, {"/bin/true"});
   } catch (const base::ConfigError& error) {
     refusal = error.what();
@@ -51,8 +54,8 @@ TEST(DescriptorsTest, what_the_limit_does_not_allow_is_refused_with_the_numbers)
   rlimit raised{};
   ::getrlimit(RLIMIT_NOFILE, &raised);
   ::setrlimit(RLIMIT_NOFILE, &before);
-  // 3 x 500 + 3 x 1000 + 8, and those that are open.
-  EXPECT_EQ(refusal.rfind("launching 500 ranks of 1000 needs 45", 0), 0U) << refusal;
+  // 6 x 500 + 3 x 1000 + 8, and those that are open.
+  EXPECT_EQ(refusal.rfind("launching 500 ranks of 1000 needs 60", 0), 0U) << refusal;
   EXPECT_NE(refusal.find("this process may have 64"), std::string::npos) << refusal;
   EXPECT_EQ(raised.rlim_cur, std::min<rlim_t>(before.rlim_max, 1 << 20));
 }

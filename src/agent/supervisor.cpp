@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/supervisor.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -15,13 +17,16 @@
 
 #include "agent/crew.h"
 #include "agent/exit_codes.h"
+#include "agent/guardian/keeper.h"
+#include "agent/guardian/kept_names.h"
 #include "agent/nodes.h"
+#include "agent/now.h"
 #include "agent/output.h"
 #include "agent/rules/policy.h"
 #include "agent/rules/regroup.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "comm/clock.h"
+#include "base/text/json.h"
 #include "comm/failure/verdict.h"
 #include "comm/world/epochs.h"
 #include "obs/clock.h"
@@ -40,8 +45,6 @@ constexpr double leave_seconds = 8;
 constexpr double regroup_look_seconds = 0.005;
 // Launchers of other nodes wait as long for the course that node 0 sets.
 constexpr double course_seconds = 3;
-
-double now() { return comm::seconds_of(comm::Clock::now()); }
 
 // ": a.bin: byte 0 of 100 cannot be read any more", " at step 9, last op gemm 2 x 3 x 4".
 std::string cause_text(const obs::Event& event) {
@@ -72,8 +75,9 @@ PolicyLimits limits_of(const JobOptions& options) {
 
 class Supervisor {
  public:
-  explicit Supervisor(const JobOptions& options)
+  Supervisor(const JobOptions& options, Keeper& keeper)
       : options_(options),
+        keeper_(keeper),
         world_(options.ranks_here * options.nodes),
         policy_(limits_of(options)),
         state_{.epoch = options.epoch},
@@ -81,9 +85,9 @@ class Supervisor {
         processes_([this](int rank, bool is_error, std::string_view line) {
           if (is_error) look_for_verdict();
           output_.take(rank, is_error, line);
-        }),
+        }, keeper),
         epoch_(options.epoch),
-        crew_(options, processes_) {}
+        crew_(options, processes_, keeper) {}
 
   JobResult run() {
     start();
@@ -110,21 +114,88 @@ class Supervisor {
     result_.out = output_.kept();
     result_.epoch = epoch_;
     agree();
+    for (const char* name : {kept_start, kept_sockets, kept_store_log}) keeper_.erase(name);
     return result_;
   }
 
  private:
   void start() {
-    JobStore opened = open_job_store(options_, options_.deadline_s, RankProcesses::stop());
-    server_ = std::move(opened.server);
-    store_ = std::move(opened.store);
-    membership_ = std::move(opened.membership);
-    membership_->join(node_name(options_.node));
+    const auto left = keeper_.find(kept_start);
+    const JobStore opened = open_store();
+    const Crew::Address address{.store = opened.address, .token = opened.token};
+    if (left) {
+      go_on(left->what, address);
+      return;
+    }
+    enter_store();
     if (options_.saved_step) saved_at_start_ = options_.starts_over ? -1 : options_.saved_step();
     saved_ = saved_at_start_.value_or(-1);
-    run_store_ = opened.run_store->another();
     give(Event::time_passed);
-    crew_.start({.store = opened.address, .token = opened.token});
+    keep();
+    crew_.start(address);
+  }
+
+  JobStore open_store() {
+    StoreRemains remains;
+    if (keeper_.is_guarded() && options_.node == 0) {
+      const auto log = keeper_.find(kept_store_log);
+      const auto keep_log = [this](int file) {
+        keeper_.put(kept_store_log, {}, std::array{file});
+      };
+      const bool is_new = !log || log->descriptors.empty();
+      log_ = std::make_unique<comm::StoreLog>(
+          is_new ? comm::StoreLog::new_file()
+                 : base::Descriptor(::fcntl(log->descriptors.front(), F_DUPFD_CLOEXEC, 3)),
+          keep_log);
+      keep_log(log_->descriptor());
+      if (const auto sockets = keeper_.find(kept_sockets)) remains.sockets = sockets->descriptors;
+      remains.log = log_.get();
+    }
+    JobStore opened = open_job_store(options_, options_.deadline_s, SignalQueue::stop(), remains);
+    server_ = std::move(opened.server);
+    run_store_ = std::move(opened.run_store);
+    if (log_ != nullptr && server_ != nullptr) keeper_.put(kept_sockets, {}, server_->sockets());
+    return opened;
+  }
+
+  void enter_store() {
+    EpochStore entered = enter_epoch(*run_store_, epoch_, options_.node);
+    membership_ = std::move(entered.membership);
+    store_ = std::move(entered.store);
+  }
+
+  // ---- for a supervisor after this one
+  void keep() {
+    base::Json what = {{"epoch", epoch_},         {"reached", reached_},
+                       {"saved", saved_},         {"fruitless", fruitless_epochs_},
+                       {"given_up", given_up_},   {"survived", survived_},
+                       {"started", started_wall_}, {"stopped_by", result_.stopped_by}};
+    if (saved_at_start_) what["saved_at_start"] = *saved_at_start_;
+    keeper_.put(kept_start, what);
+  }
+
+  // A supervisor before this one has died.
+  void go_on(const base::Json& left, const Crew::Address& address) {
+    reached_ = left.at("reached").get<int64_t>();
+    saved_ = left.at("saved").get<int64_t>();
+    fruitless_epochs_ = left.at("fruitless").get<int64_t>();
+    given_up_ = left.at("given_up").get<std::string>();
+    survived_ = left.at("survived").get<int64_t>();
+    started_wall_ = left.at("started").get<double>();
+    result_.stopped_by = left.at("stopped_by").get<int>();
+    if (left.contains("saved_at_start")) saved_at_start_ = left.at("saved_at_start").get<int64_t>();
+    comm::EpochKeys keys(*run_store_);
+    epoch_ = left.at("epoch").get<int64_t>();
+    while (keys.is_formed(epoch_ + 1)) ++epoch_;
+    state_.epoch = epoch_;
+    state_.judges_from = now() + options_.detect_s;  // ranks announce themselves first
+    enter_store();
+    give(Event::time_passed);
+    crew_.go_on(address, keys, epoch_, keys.course(epoch_) == comm::Course::regroup);
+    keep();
+    base::log_info("this supervisor goes on with {} of epoch {}",
+                   fmt::format("{} rank{}", options_.ranks_here, options_.ranks_here == 1 ? "" : "s"),
+                   epoch_);
   }
 
   // ---- from facts to events
@@ -146,8 +217,10 @@ class Supervisor {
   }
 
   void receive(int number) {
-    if (number != SIGUSR1 && result_.stopped_by == 0 && !result_.verdict)
+    if (number != SIGUSR1 && result_.stopped_by == 0 && !result_.verdict) {
       result_.stopped_by = number;
+      keep();
+    }
     give(number == SIGUSR1 ? Event::save : number == SIGINT ? Event::interrupt : Event::stop);
   }
 
@@ -218,6 +291,7 @@ class Supervisor {
     saved_ = facts.saved;
     fruitless_epochs_ = next.fruitless;
     given_up_ = next.reason;
+    keep();
     keys.set_course(epoch_, next.course);
   }
 
@@ -250,15 +324,12 @@ class Supervisor {
   void enter() {
     ++epoch_;
     membership_->leave();
-    membership_.reset();
-    store_ = run_store_->another();
-    store_->enter(epoch_);
-    membership_ = comm::membership_of(*store_);
-    membership_->join(node_name(options_.node));
+    enter_store();
     is_ready_ = false;
     verdict_seen_ = 0;
     causes_.clear();
     const std::vector<int> fresh = crew_.enter(epoch_);
+    keep();
     for (const int rank : fresh) output_.forget(rank);
     base::log_info("epoch {}: {}; formed {:.2f} s after the failure was found", epoch_,
                    fresh.empty() ? "no rank of this node was lost"
@@ -394,9 +465,11 @@ class Supervisor {
     if (!result_.verdict) return;
     crew_.kill_blamed(*result_.verdict);
     output_.release(result_.verdict->text);
-    if (options_.survived) {
+    if (options_.survived && survived_ < epoch_) {
       result_.ended_at = obs::wall_seconds();
       options_.survived(result_);
+      survived_ = epoch_;
+      keep();
     }
     failed_at_ = result_.failed_at;
     result_.verdict.reset();
@@ -536,11 +609,13 @@ class Supervisor {
   }
 
   const JobOptions& options_;
+  Keeper& keeper_;
   const int world_;
   const Policy policy_;
   PolicyState state_;
   RankOutput output_;
   RankProcesses processes_;
+  std::unique_ptr<comm::StoreLog> log_;  // of the server; null: none
   std::unique_ptr<comm::StoreServer> server_;
   std::unique_ptr<comm::Store> store_;
   std::unique_ptr<comm::Membership> membership_;
@@ -551,13 +626,14 @@ class Supervisor {
   bool is_ready_ = false;    // this node, for the next epoch
   double verdict_seen_ = 0;  // whose course is not known yet
   double failed_at_ = 0;     // of the epoch before
+  int64_t survived_ = -1;    // the last epoch whose verdict was reported by options_.survived
   // ---- on node 0
   int64_t reached_ = -1, saved_ = -1, fruitless_epochs_ = 0;  // EpochFacts
   std::string given_up_;                                      // NextCourse::reason
 
   std::optional<int64_t> saved_at_start_;
   double listened_ = 0;
-  const double started_wall_ = obs::wall_seconds();
+  double started_wall_ = obs::wall_seconds();
   std::map<int, std::string> causes_;   // recorded_cause(), by rank
   std::optional<comm::Verdict> found_;  // what an event is about
   std::optional<Decision> decision_;
@@ -599,12 +675,14 @@ int JobResult::node_exit_code() const {
   return any(exit_bad_call) ? exit_bad_call : exit_failed;
 }
 
-JobResult run_start(const JobOptions& options) { return Supervisor(options).run(); }
+JobResult run_start(const JobOptions& options, Keeper& keeper) {
+  return Supervisor(options, keeper).run();
+}
 
 void wait_for_restart(double seconds) {
   const double begin = now();
   while (now() - begin < seconds) {
-    if (*RankProcesses::stop()) throw base::Stopped("stopped between two starts of the job");
+    if (*SignalQueue::stop()) throw base::Stopped("stopped between two starts of the job");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }

@@ -8,11 +8,16 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string_view>
 #include <system_error>
 
+#include "agent/guardian/guardian.h"
+#include "agent/guardian/keeper.h"
+#include "agent/guardian/kept_names.h"
+#include "agent/guardian/role.h"
 #include "agent/nodes.h"
 #include "agent/supervisor.h"
 #include "base/error.h"
@@ -62,6 +67,25 @@ config::Config checked_config(const Args& args, const config::ConfigText& given,
   return config;
 }
 
+// How a launcher whose ranks are replaced runs: as a supervisor, which a guardian has started.
+struct Guarded {
+  explicit Guarded(agent::Inheritance inherited)
+      : keeper(own_call(), std::move(inherited)), job(keeper.find(agent::kept_job)) {}
+
+  // This call, as a supervisor starts its guardian.
+  static agent::ProgramCall own_call() {
+    std::ifstream file("/proc/self/cmdline");
+    agent::ProgramCall call{.environment = agent::without_role(process_environment())};
+    for (std::string word; std::getline(file, word, '\0');) call.words.push_back(word);
+    return call;
+  }
+  // Whether a supervisor before this one has begun the job.
+  bool goes_on() const { return job.has_value(); }
+
+  agent::Keeper keeper;
+  std::optional<agent::Keeper::Found> job;
+};
+
 // A copy of a configuration that only this process can read, in an anonymous file that its ranks
 // inherit.
 class InheritedText {
@@ -78,7 +102,8 @@ class InheritedText {
                                       std::generic_category().message(errno)));
     }
   }
-  std::string path() const { return fmt::format("/proc/self/fd/{}", file_.value()); }
+  static constexpr std::string_view folder = "/proc/self/fd/";
+  std::string path() const { return fmt::format("{}{}", folder, file_.value()); }
 
  private:
   base::Descriptor file_;
@@ -96,7 +121,9 @@ void read_config(const Args& args, LaunchConfig& config) {
   config.path = args.text("config");
   if (args.has("--program")) return;  // its arguments are not those of train
   config.given = config_text_of(args);
-  if (config.path.empty() || !config::is_read_once(config.path)) return;
+  // A guardian passes on what could be read once.
+  const bool is_inherited = config.path.starts_with(InheritedText::folder);
+  if (config.path.empty() || !(is_inherited || config::is_read_once(config.path))) return;
   config.inherited.emplace(config.given.text);
   config.path = config.inherited->path();
 }
@@ -164,7 +191,7 @@ agent::JobOptions job_options(const Args& args) {
                             .node = args.small_integer("--node-rank"),
                             .rendezvous = args.text("--rdzv"),
                             .deadline_s = args.has("--deadline") ? args.number("--deadline") : 600,
-                            .environment = process_environment(),
+                            .environment = agent::without_role(process_environment()),
                             .max_restarts = args.integer("--restarts"),
                             .shows_all = args.text("--output") == "all",
                             .keeps_out = args.wants_json()};
@@ -192,6 +219,12 @@ agent::JobOptions job_options(const Args& args) {
   }
   options.public_name = public_name_of(options);
   return options;
+}
+
+// The configuration of a job that has begun.
+config::Config begun_config(const Args& args, const config::ConfigText& given,
+                            const agent::JobOptions& options) {
+  return asked_config(args, given, options.ranks_here * options.nodes);
 }
 
 // Returns the step of the newest committed checkpoint; -1 if there is none.
@@ -226,7 +259,9 @@ void settle_elastic(const Args& args, const LaunchConfig& launched, agent::JobOp
 }
 
 // Reads the configuration into `launched`, which must outlive the ranks, and sets their command.
-void add_command(const Args& args, LaunchConfig& launched, agent::JobOptions& options) {
+// `goes_on`: the job has begun, and everything was checked before that.
+void add_command(const Args& args, bool goes_on, LaunchConfig& launched,
+                 agent::JobOptions& options) {
   read_config(args, launched);
   const std::vector<std::string> words = train_words(args, launched.path);
   fs::path folder;
@@ -235,8 +270,10 @@ void add_command(const Args& args, LaunchConfig& launched, agent::JobOptions& op
   } else {
     std::error_code error;
     options.command = {fs::read_symlink("/proc/self/exe", error).string(), "train"};
-    const config::Config config =
-        checked_config(parse_words(train_verb(), words), launched.given, options);
+    const Args train_args = parse_words(train_verb(), words);
+    const config::Config config = goes_on
+                                      ? begun_config(train_args, launched.given, options)
+                                      : checked_config(train_args, launched.given, options);
     if (!args.has("--deadline")) options.deadline_s = config.comm.deadline_s;
     options.detect_s = config.elastic.detect_s;
     folder = config.job.dump_folder;
@@ -287,6 +324,27 @@ void find_token_after_failure(const Args& args, agent::JobOptions& options) {
   if (options.node != 0 && !folder.empty()) (void)settle_token(options, folder);
 }
 
+// What a supervisor after this one has to know of the job, beside the call.
+void keep_job(agent::Keeper& keeper, const agent::JobOptions& options, int64_t recoveries) {
+  keeper.put(agent::kept_job, {{"token", options.token},
+                               {"epoch", options.epoch},
+                               {"restarts", options.restarts},
+                               {"fruitless", options.fruitless},
+                               {"starts_over", options.starts_over},
+                               {"recoveries", recoveries}});
+}
+
+// Sets what keep_job() has kept. Returns the recoveries.
+int64_t go_on(const base::Json& job, agent::JobOptions& options) {
+  options.token = job.at("token").get<std::string>();
+  options.epoch = job.at("epoch").get<int64_t>();
+  options.restarts = job.at("restarts").get<int64_t>();
+  options.fruitless = job.at("fruitless").get<int64_t>();
+  options.starts_over = job.at("starts_over").get<bool>();
+  if (options.restarts > 0) options.command = options.replacing_command;
+  return job.at("recoveries").get<int64_t>();
+}
+
 // Changes the options so that the next start resumes from the newest checkpoint.
 void prepare_restart(agent::JobOptions& options, const agent::JobResult& before) {
   options.command = options.replacing_command;
@@ -298,16 +356,18 @@ void prepare_restart(agent::JobOptions& options, const agent::JobResult& before)
 
 // Starts the job, and again as long as the launchers decide so.
 agent::JobResult run_starts(agent::JobOptions& options, const LaunchConfig& launched,
-                            int64_t& recoveries) {
+                            agent::Keeper& keeper, int64_t& recoveries) {
   while (true) {
+    keep_job(keeper, options, recoveries);
     const double started = obs::wall_seconds();
     options.survived = [&](const agent::JobResult& result) {
       ++recoveries;
+      keep_job(keeper, options, recoveries);
       if (launched.loaded && options.node == 0) {
         record_failure(*launched.loaded, {.result = result, .started = started});
       }
     };
-    agent::JobResult result = agent::run_start(options);
+    agent::JobResult result = agent::run_start(options, keeper);
     const agent::Decision& decision = result.decision;
     if (launched.loaded && options.node == 0) {
       record_failure(*launched.loaded, {.result = result, .started = started});
@@ -323,15 +383,32 @@ agent::JobResult run_starts(agent::JobOptions& options, const LaunchConfig& laun
   }
 }
 
-int run_job(const Args& args, agent::JobOptions& options) {
+// Makes this process the guardian of the job, and returns its exit code.
+int guard_job(const Args& args, const LaunchConfig& launched) {
+  agent::ProgramCall call = Guarded::own_call();
+  if (launched.inherited) {
+    std::ranges::replace(call.words, args.text("config"), launched.path);
+  }
+  return agent::guard(call);
+}
+
+int run_job(const Args& args, agent::JobOptions& options, Guarded* guarded) {
   LaunchConfig launched;
-  add_command(args, launched, options);
-  const std::unique_ptr<comm::JobTokenFile> token_file =
-      settle_token(options, launched.loaded ? launched.loaded->job.dump_folder : "");
+  const bool goes_on = guarded != nullptr && guarded->goes_on();
+  add_command(args, goes_on, launched, options);
+  if (options.is_elastic && guarded == nullptr) return guard_job(args, launched);
   int64_t recoveries = 0;
+  std::unique_ptr<comm::JobTokenFile> token_file;
+  if (goes_on) {
+    recoveries = go_on(guarded->job->what, options);
+  } else {
+    token_file = settle_token(options, launched.loaded ? launched.loaded->job.dump_folder : "");
+  }
   const std::unique_ptr<agent::NoticeWatch> notices =
       launched.loaded ? watch_notices(*launched.loaded) : nullptr;
-  const agent::JobResult result = run_starts(options, launched, recoveries);
+  agent::Keeper nothing;
+  const agent::JobResult result = run_starts(
+      options, launched, guarded != nullptr ? guarded->keeper : nothing, recoveries);
   if (args.wants_json()) {
     base::Json out = result_json(result, options);
     if (options.max_restarts > 0) out["restarts"] = options.restarts;
@@ -343,9 +420,15 @@ int run_job(const Args& args, agent::JobOptions& options) {
 
 int run_launch_verb(const Args& args) {
   ignore_broken_pipes();
+  auto inherited = agent::inheritance_from(process_environment());
+  if (inherited && inherited->role == agent::Role::guardian) {
+    return agent::guard_again(Guarded::own_call(), std::move(*inherited));
+  }
   agent::JobOptions options = job_options(args);
+  std::optional<Guarded> guarded;
+  if (inherited) guarded.emplace(std::move(*inherited));
   try {
-    return run_job(args, options);
+    return run_job(args, options, guarded ? &*guarded : nullptr);
   } catch (const std::exception& error) {
     // Without a store there is no one to tell.
     const bool has_no_store = dynamic_cast<const base::CommAborted*>(&error) != nullptr;

@@ -109,7 +109,9 @@ void StopSignals::watch_launcher(int inherited) {
     std::unique_lock lock(mutex_);
     while (
         !changed_.wait_for(lock, std::chrono::milliseconds(250), [this] { return is_ending_; })) {
-      if (::getppid() == parent && !is_pipe_closed(life_line)) continue;
+      // Another launcher process may take over from the parent; the pipe tells when none is left.
+      const bool has_ended = life_line >= 0 ? is_pipe_closed(life_line) : ::getppid() != parent;
+      if (!has_ended) continue;
       request_stop(fmt::format(" (process {})", parent));
       return;
     }

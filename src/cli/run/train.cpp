@@ -205,11 +205,14 @@ int run_train(const Args& args) {
 
 }  // namespace
 
+config::Config asked_config(const Args& args, const config::ConfigText& given, int world) {
+  return config::load(given, {.overrides = in_own_folder(args, overrides_of(args)),
+                              .model_folders = model_folders(),
+                              .world = world});
+}
+
 config::Config train_config(const Args& args, const config::ConfigText& given, int world) {
-  const config::Config asked =
-      config::load(given, {.overrides = in_own_folder(args, overrides_of(args)),
-                           .model_folders = model_folders(),
-                           .world = world});
+  const config::Config asked = asked_config(args, given, world);
   return train::plan_for(asked, world, train::find_resume_point(asked, resume_of(args)));
 }
 

@@ -11,8 +11,11 @@
 
 namespace trireme::cli {
 
-// Loads the configuration from the text `given` and the options of the call (config_options.h), and
-// solves it for `world` ranks and the checkpoint that the call resumes from (train::plan_for).
+// Loads the configuration from the text `given` and the options of the call (config_options.h).
+// Throws ConfigError with all problems, or IoError.
+config::Config asked_config(const Args& args, const config::ConfigText& given, int world);
+
+// The same, and solves it for `world` ranks and the checkpoint that the call resumes from (train::plan_for).
 // Throws ConfigError with all problems, or IoError.
 config::Config train_config(const Args& args, const config::ConfigText& given, int world);
 

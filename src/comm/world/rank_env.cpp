@@ -379,6 +379,9 @@ Environment environment_for(const RankInfo& info) {
   if (info.joins) out["TRIREME_JOINS"] = "1";
   if (!info.spare.empty()) out["TRIREME_SPARE"] = info.spare;
   if (info.memory_fd >= 0) out["TRIREME_MEMORY_FD"] = std::to_string(info.memory_fd);
+  if (info.ending_fd >= 0) {
+    out[ending_variable] = fmt::format("{}/{}", info.ending_fd, info.ending_slot);
+  }
   return out;
 }
 

@@ -66,6 +66,10 @@ struct RankInfo {
   // Memory for copies of this rank's training state, which `trireme launch` holds, too, and gives
   // to the process that replaces this one (ckpt/memory/copy_memory.h): a descriptor; -1: none.
   int memory_fd = -1;
+  // Set by the launcher: a file in memory in which the process leaves its exit code, plus 1, at
+  // ending_offset(). A launcher that did not start the process cannot learn it otherwise. -1: none.
+  int ending_fd = -1;
+  int ending_slot = 0;
 
   std::vector<std::string> nodes;  // of the job, if the environment lists them (Slurm)
   std::vector<std::string> warnings;
@@ -74,6 +78,9 @@ struct RankInfo {
   // 2 nodes: node1, node2".
   std::string text() const;
 };
+
+constexpr const char* ending_variable = "TRIREME_ENDING";  // "ending_fd/ending_slot"
+constexpr int64_t ending_offset(int slot) { return int64_t{slot} * int64_t{sizeof(int32_t)}; }
 
 // Throws ConfigError, with the values found, if they are inconsistent. Launchers have this
 // priority: trireme launch, torchrun, MPI, Slurm; a contradicting one becomes a warning. PMI
