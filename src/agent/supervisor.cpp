@@ -310,7 +310,17 @@ class Supervisor {
       give(Event::nodes_ready);
     }
     if (keys.is_formed(epoch_ + 1)) give(Event::formed);
-    if (options_.nodes > 1 && membership_->changed(0) && lost_node()) give(Event::launcher_lost);
+    if (options_.nodes > 1 && state_.mode == Mode::regrouping && has_lost_launcher()) {
+      give(Event::launcher_lost);
+    }
+  }
+
+  bool has_lost_launcher() {
+    try {
+      return membership_->changed(0) && lost_node();
+    } catch (const base::Fenced&) {  // the next epoch has formed since regroup() looked
+      return false;
+    }
   }
 
   void replace() {
