@@ -131,7 +131,7 @@ TEST_F(RecordTest, the_launcher_records_its_verdict_and_the_restart) {
   if (!comm::gloo_status().empty()) GTEST_SKIP() << comm::gloo_status();
   Job job(scratch_, {.ranks = 2,
                      .train_words = {"--alerts.command=cat > alert.json"},
-                     .launch_words = {"--restarts=1"}});
+                     .launch_words = {"--no-elastic", "--restarts=1"}});
   ASSERT_TRUE(job.wait_for([&] { return has_spans() && spans(scratch_).size() > 2; })) << job.log();
   std::mt19937 random(1);
   job.stop(Stop::kill_rank, random);
