@@ -246,7 +246,12 @@ void DisturbedRun::pause(obs::ChildProcess& launcher, pid_t process, double seco
 
 void DisturbedRun::measure(pid_t launcher) {
   const RankPids ranks = find_ranks(run_folder_, launcher);
-  const std::optional<ProcessUse> own = use_of(launcher);
+  std::optional<ProcessUse> own = use_of(launcher);
+  if (own && ranks.guardian == launcher) {
+    const std::optional<ProcessUse> supervisor = use_of(ranks.supervisor);
+    if (!supervisor) return;
+    *own += *supervisor;
+  }
   if (!own || std::ssize(ranks.ranks) != options_.schedule.ranks) return;
   ProcessUse all;
   for (const auto& [rank, process] : ranks.ranks) {

@@ -68,10 +68,18 @@ std::optional<RankPids> recorded_ranks(const fs::path& run_folder, pid_t launche
       base::read_regular_file(run_folder / processes_name, max_json_bytes);
   if (!text) return std::nullopt;
   const base::Json json = base::parse_shallow_json(text.value());
-  if (!json.is_object() || json.value("supervisor", base::Json()) != launcher) return std::nullopt;
+  if (!json.is_object()) return std::nullopt;
+  const auto process = [&](const char* name) {
+    const base::Json value = json.value(name, base::Json());
+    return value.is_number_integer() ? value.get<pid_t>() : pid_t{0};
+  };
+  RankPids found{.ranks = {},
+                 .is_recorded = true,
+                 .supervisor = process("supervisor"),
+                 .guardian = process("guardian")};
+  if (found.supervisor != launcher && found.guardian != launcher) return std::nullopt;
   const auto ranks = json.find("ranks");
   if (ranks == json.end() || !ranks->is_array()) return std::nullopt;
-  RankPids found{.ranks = {}, .is_recorded = true};
   for (const base::Json& rank : *ranks) {
     const bool is_rank = rank.is_object() && rank.value("rank", base::Json()).is_number_integer() &&
                          rank.value("pid", base::Json()).is_number_integer();

@@ -14,6 +14,7 @@ namespace trireme::cli {
 struct RankPids {
   std::map<int, pid_t> ranks;
   bool is_recorded = false;  // by the launcher: the job replaces single ranks
+  pid_t supervisor = 0, guardian = 0;  // of the launcher; 0: it has none
 };
 // Returns the ranks that processes.json in the run's folder lists, if it is that of this launcher,
 // and otherwise the children of the launcher that are ranks. `proc`: /proc, except in tests.
