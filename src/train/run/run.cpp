@@ -185,7 +185,12 @@ std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& repo
     }
     act(step, actions, reporter, batches);
     if (actions.is_last) return std::nullopt;
-    if (copies) copy_state(step);
+    if (copies) {
+      // A run that goes on from the copy does not make these steps again.
+      take_signals();
+      if (output_) output_->write_steps(true);
+      copy_state(step);
+    }
     if (bf16_blocks) {
       change_precision(*bf16_blocks);
       return step + 1;
