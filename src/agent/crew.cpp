@@ -35,42 +35,45 @@ Crew::Crew(const JobOptions& options, RankProcesses& processes, Keeper& keeper)
     : options_(options),
       processes_(processes),
       keeper_(keeper),
-      world_(options.ranks_here * options.nodes),
-      epoch_(options.epoch) {}
+      world_(options.world()),
+      epoch_(options.epoch) {
+  for (int local = 0; options.node < options.nodes && local < options.ranks_here; ++local) {
+    own_.push_back(options.node * options.ranks_here + local);
+  }
+}
 
 Crew::~Crew() { keeper_.erase_all(kept_memory); }
 
 void Crew::start(const Address& address) {
   address_ = address;
-  if (options_.is_elastic) open_memory();
-  for (int local = 0; local < options_.ranks_here; ++local) {
-    start_rank(options_.node * options_.ranks_here + local, epoch_, false);
-  }
+  for (const int rank : own_) start_rank(rank, epoch_, false);
   for (int spare = 0; spare < options_.spares; ++spare) start_spare();
 }
 
-void Crew::go_on(const Address& address, comm::EpochKeys& keys, int64_t epoch, bool joins_next) {
+void Crew::go_on(const Address& address, comm::EpochKeys& keys, int64_t epoch, bool joins_next,
+                 std::span<const int> ranks) {
   address_ = address;
   epoch_ = epoch;
-  open_memory();
+  open_memory(keeper_.all(kept_memory).size());
   adopt(keys);
-  for (int local = 0; local < options_.ranks_here; ++local) {
-    const int rank = options_.node * options_.ranks_here + local;
-    const auto started = ranks();
+  own_.assign(ranks.begin(), ranks.end());
+  for (const int rank : ranks) {
+    const auto started = this->ranks();
     if (std::ranges::find(started, rank, &RankProcesses::State::rank) != started.end()) continue;
     start_rank(rank, joins_next ? epoch + 1 : epoch, joins_next);
     if (joins_next) ++replaced_[rank];
   }
 }
 
-void Crew::open_memory() {
-  for (int local = 0; local < options_.ranks_here; ++local) {
-    const std::string name = kept_memory + std::to_string(local);
+void Crew::open_memory(size_t slots) {
+  while (options_.is_elastic && memory_.size() < slots) {
+    const size_t slot = memory_.size();
+    const std::string name = kept_memory + std::to_string(slot);
     if (const auto kept = keeper_.find(name)) {
       memory_.emplace_back(::fcntl(kept->descriptors.at(0), F_DUPFD_CLOEXEC, 3));
     } else {
       memory_.emplace_back(
-          ::memfd_create(fmt::format("trireme state {}", local).c_str(), MFD_CLOEXEC));
+          ::memfd_create(fmt::format("trireme state {}", slot).c_str(), MFD_CLOEXEC));
     }
     if (memory_.back().value() < 0) {
       throw base::IoError(fmt::format("memory for copies of the state: {}",
@@ -80,10 +83,21 @@ void Crew::open_memory() {
   }
 }
 
+size_t Crew::slot_of(int rank) {
+  if (const auto found = slots_.find(rank); found != slots_.end()) return found->second;
+  size_t slot = 0;
+  const auto is_taken = [&](const auto& one) { return one.second == slot; };
+  while (std::ranges::any_of(slots_, is_taken)) ++slot;
+  open_memory(slot + 1);
+  slots_[rank] = slot;
+  return slot;
+}
+
 void Crew::adopt(comm::EpochKeys& keys) {
   for (const RankProcesses::State& state : processes_.states()) {
     const base::Json& facts = processes_.facts_of(state.rank);
     if (is_rank(state.rank)) {
+      slots_[state.rank] = facts.at("slot").get<size_t>();
       if (facts.at("epoch").get<int64_t>() <= epoch_) continue;
       ++replaced_[state.rank];
       if (facts.contains("spare")) give_part(keys, state.rank);  // it may not have it yet
@@ -98,7 +112,7 @@ void Crew::adopt(comm::EpochKeys& keys) {
 comm::RankInfo Crew::info_of(int rank, int64_t epoch) const {
   comm::RankInfo info{.rank = rank,
                       .world = world_,
-                      .local_rank = rank - options_.node * options_.ranks_here,
+                      .local_rank = rank % options_.ranks_here,
                       .local_world = options_.ranks_here,
                       .node = options_.node,
                       .epoch = epoch,
@@ -107,29 +121,32 @@ comm::RankInfo Crew::info_of(int rank, int64_t epoch) const {
   info.deadline_s = options_.deadline_s;
   info.flight_folder = options_.flight_folder;
   info.token = address_.token;
-  info.memory_fd = memory_of(rank);
   return info;
-}
-
-int Crew::memory_of(int rank) const {
-  if (memory_.empty()) return -1;
-  return memory_[static_cast<size_t>(rank - options_.node * options_.ranks_here)].value();
 }
 
 void Crew::start_rank(int rank, int64_t epoch, bool joins) {
   comm::RankInfo info = info_of(rank, epoch);
   info.joins = joins;
   std::vector<int> inherited;
-  if (info.memory_fd >= 0) inherited.push_back(info.memory_fd);
+  const size_t slot = slot_of(rank);
+  if (slot < memory_.size()) {
+    info.memory_fd = memory_[slot].value();
+    inherited.push_back(info.memory_fd);
+  }
   processes_.start(info, joins ? options_.replacing_command : options_.command,
-                   options_.environment, std::nullopt, inherited, {{"epoch", epoch}});
+                   options_.environment, std::nullopt, inherited,
+                   {{"epoch", epoch}, {"slot", slot}});
 }
 
 void Crew::start_spare() {
-  const int number = world_ + spares_started_++;
-  comm::RankInfo info = info_of(options_.node * options_.ranks_here, epoch_);
+  const int started = spares_started_++;
+  const int number = world_ + started;
+  // It may become any rank of the node, or one of another node.
+  open_memory(slots_.size() + spares_.size() + 1);
+  comm::RankInfo info =
+      info_of(own_.empty() ? started % options_.ranks_here : own_.front(), epoch_);
   info.spare = fmt::format("{}/{}", options_.node, number);
-  std::vector<int> inherited;  // it may become any rank of the node
+  std::vector<int> inherited;
   for (const base::Descriptor& one : memory_) inherited.push_back(one.value());
   processes_.start(info, options_.replacing_command, options_.environment, number, inherited,
                    {{"spare", info.spare}, {"memory", inherited}});
@@ -154,6 +171,11 @@ void Crew::kill_blamed(const comm::Verdict& verdict) {
   }
 }
 
+int Crew::spares() const {
+  return static_cast<int>(std::ranges::count_if(
+      spares_, [this](const auto& one) { return processes_.id_of(one.first) != 0; }));
+}
+
 bool Crew::replace_ended(comm::EpochKeys& keys, int64_t next_epoch) {
   for (const RankProcesses::State& state : ranks()) {
     if (!state.ending) continue;
@@ -161,28 +183,44 @@ bool Crew::replace_ended(comm::EpochKeys& keys, int64_t next_epoch) {
     base::log_info("rank {} {}; another process takes its place in epoch {}", state.rank,
                    state.ending->text(), next_epoch);
     processes_.forget(state.rank);
-    const auto spare = std::ranges::find_if(
-        spares_, [this](const auto& one) { return processes_.id_of(one.first) != 0; });
-    if (spare == spares_.end()) {
-      start_rank(state.rank, next_epoch, true);
-      continue;
-    }
-    const size_t local = static_cast<size_t>(state.rank - options_.node * options_.ranks_here);
-    processes_.rename(spare->first, state.rank,
-                      {{"epoch", next_epoch},
-                       {"spare", spare->second.name},
-                       {"memory", spare->second.memory.at(local)}});
-    give_part(keys, state.rank);
-    spares_.erase(spare);
+    place(keys, state.rank, next_epoch);
   }
   return true;
+}
+
+void Crew::take(comm::EpochKeys& keys, std::span<const int> ranks, int64_t next_epoch) {
+  for (const int rank : ranks) {
+    if (std::ranges::find(own_, rank) != own_.end()) continue;
+    base::log_info("rank {} runs on node {} from epoch {} on", rank, options_.node, next_epoch);
+    own_.push_back(rank);
+    ++replaced_[rank];
+    place(keys, rank, next_epoch);
+  }
+}
+
+void Crew::place(comm::EpochKeys& keys, int rank, int64_t next_epoch) {
+  const size_t slot = slot_of(rank);
+  const auto spare = std::ranges::find_if(spares_, [&](const auto& one) {
+    return processes_.id_of(one.first) != 0 && slot < one.second.memory.size();
+  });
+  if (spare == spares_.end()) {
+    start_rank(rank, next_epoch, true);
+    return;
+  }
+  processes_.rename(spare->first, rank,
+                    {{"epoch", next_epoch},
+                     {"slot", slot},
+                     {"spare", spare->second.name},
+                     {"memory", spare->second.memory.at(slot)}});
+  give_part(keys, rank);
+  spares_.erase(spare);
 }
 
 void Crew::give_part(comm::EpochKeys& keys, int rank) {
   const base::Json& facts = processes_.facts_of(rank);
   keys.give_part(facts.at("spare").get<std::string>(),
                  {.rank = rank,
-                  .local_rank = rank - options_.node * options_.ranks_here,
+                  .local_rank = rank % options_.ranks_here,
                   .epoch = facts.at("epoch").get<int64_t>(),
                   .memory_fd = facts.at("memory").get<int>()});
 }

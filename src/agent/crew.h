@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Crew: the processes of one node of a job. It starts its ranks, and spares that wait for a rank to
-// replace; after a verdict it replaces what is lost. processes.json in the run's folder lists them.
+// replace; after a verdict it replaces what is lost, and takes ranks of nodes that are lost.
+// processes.json in the run's folder lists them.
 #pragma once
 
 #include <map>
-#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "agent/guardian/keeper.h"
 #include "agent/job.h"
-#include "agent/processes.h"
+#include "agent/processes/processes.h"
 #include "base/system/descriptor.h"
 #include "comm/failure/verdict.h"
 #include "comm/world/epochs.h"
@@ -30,12 +31,16 @@ class Crew {
   // Starts the ranks and spares. Throws IoError, ConfigError.
   void start(const Address& address);
   // Instead: goes on with those that a supervisor before this one has started, in this epoch. Ranks
-  // that it did not come to start begin the epoch, or join the next one if that is being formed.
-  void go_on(const Address& address, comm::EpochKeys& keys, int64_t epoch, bool joins_next);
+  // of this node that it did not come to start begin the epoch, or join the next one if that is
+  // being formed.
+  void go_on(const Address& address, comm::EpochKeys& keys, int64_t epoch, bool joins_next,
+             std::span<const int> ranks);
   // Ranks of this node, without spares.
   std::vector<RankProcesses::State> ranks() const;
   bool is_rank(int number) const { return number < world_; }
   bool is_any_rank_running() const;
+  bool has_ranks() const { return !own_.empty(); }
+  int spares() const;  // that wait
 
   // ---- between two epochs
   // Kills the ranks of this node that the verdict blames: they may hang.
@@ -43,6 +48,8 @@ class Crew {
   // Starts a process, or names a spare, for every rank that has ended. Returns false if one of them
   // has ended as often as may be in one change of epochs.
   bool replace_ended(comm::EpochKeys& keys, int64_t next_epoch);
+  // These ranks run here from now on. Those that do not yet get a process, or a spare.
+  void take(comm::EpochKeys& keys, std::span<const int> ranks, int64_t next_epoch);
   // Has every rank left the epoch, or been replaced?
   bool is_ready(comm::EpochKeys& keys, int64_t epoch);
   // Kills the ranks that have not.
@@ -56,12 +63,16 @@ class Crew {
  private:
   void start_rank(int rank, int64_t epoch, bool joins);
   void start_spare();
-  void open_memory();
+  // Replaces a rank that has no process.
+  void place(comm::EpochKeys& keys, int rank, int64_t next_epoch);
+  // The memory that belongs to a rank.
+  size_t slot_of(int rank);
+  // Has memory for so many ranks.
+  void open_memory(size_t slots);
   // Finds what the processes are that were there before this object.
   void adopt(comm::EpochKeys& keys);
   void give_part(comm::EpochKeys& keys, int rank);
   comm::RankInfo info_of(int rank, int64_t epoch) const;
-  int memory_of(int rank) const;  // its descriptor; -1: none
   std::vector<int> old_ranks() const;
   void write_list();
 
@@ -71,11 +82,13 @@ class Crew {
   const int world_;
   Address address_;
   int64_t epoch_;
-  std::vector<base::Descriptor> memory_;  // of the ranks: copies of their state outlive them
+  std::vector<int> own_;                  // ranks of this node
+  std::vector<base::Descriptor> memory_;  // by slot: copies of a rank's state outlive the rank
+  std::map<int, size_t> slots_;           // by rank
   std::map<int, int> replaced_;           // in this change of epochs: how often, by rank
   struct Spare {
     std::string name;         // in the store
-    std::vector<int> memory;  // that of the node's ranks, by the descriptors that it has inherited
+    std::vector<int> memory;  // by slot, as the descriptors that it has inherited
   };
   std::map<int, Spare> spares_;  // by their number in processes_
   int spares_started_ = 0;

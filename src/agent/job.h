@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/processes.h"
+#include "agent/processes/processes.h"
 #include "agent/rules/restart.h"
 #include "comm/failure/verdict.h"
 #include "comm/world/rank_env.h"
@@ -20,6 +20,7 @@ struct JobResult;
 struct JobOptions {
   int ranks_here = 1;
   int nodes = 1, node = 0;
+  int spare_nodes = 0;               // beyond `nodes`: they begin without ranks
   std::string rendezvous;            // host:port of node 0; empty with one node
   double deadline_s = 600;           // of one communication
   double detect_s = 5;               // a rank without a heartbeat for longer has stalled
@@ -47,8 +48,10 @@ struct JobOptions {
   bool shows_all = false;  // stdout of all ranks, not only of rank 0
   bool keeps_out = false;  // rank 0's stdout is kept for the result, not printed
 
+  int world() const { return ranks_here * nodes; }
+  int all_nodes() const { return nodes + spare_nodes; }
   // So long the store may be away: see StoreOptions.
-  double outage_s() const { return is_elastic && node != 0 ? 30 : 0; }
+  double outage_s() const { return is_elastic && node != 0 ? comm::outage_seconds : 0; }
   // Returns the token by which ranks and launchers of this epoch know each other.
   std::string token_of_epoch(const std::string& job_token) const;
 };
@@ -60,6 +63,9 @@ struct JobResult {
   // when all processes had ended.
   double failed_at = 0, concluded_at = 0, ended_at = 0;
   int stopped_by = 0;  // the signal that requested this launcher to stop; 0: none
+  // Why a launcher whose ranks would be replaced ends without an agreement: it has not reached
+  // node 0 for comm::isolate_seconds; the others went on without this node.
+  bool has_lost_store = false, is_fenced = false;
   std::vector<RankProcesses::State> ranks;  // of this node
   std::string out;                          // rank 0's stdout, with keeps_out
   // On which the launchers have agreed; without an agreement that of this node: it ends.

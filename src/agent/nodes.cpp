@@ -44,13 +44,13 @@ std::string node_name(int node) { return fmt::format("node{}", node); }
 JobStore open_job_store(const JobOptions& options, double deadline_s, const std::atomic<bool>* stop,
                         const StoreRemains& remains) {
   comm::StoreAddress address{.host = "127.0.0.1"};
-  if (options.nodes > 1) address = comm::parse_store_address(options.rendezvous);
+  if (options.all_nodes() > 1) address = comm::parse_store_address(options.rendezvous);
   JobStore opened;
   opened.token = options.token_of_epoch(options.token);
   if (!address.is_folder && options.node == 0) {
     opened.server = std::make_unique<comm::StoreServer>(
         comm::StoreServer::Options{.host = address.host,
-                                   .serves_other_hosts = options.nodes > 1,
+                                   .serves_other_hosts = options.all_nodes() > 1,
                                    .port = address.port,
                                    .token = opened.token,
                                    .log = remains.log,
@@ -92,9 +92,9 @@ void Agreement::publish(const NodeOutcome& outcome) {
   store_.set(outcome_key(node_), to_text(outcome));
 }
 
-bool Agreement::have_all(std::string (*key_of)(int node)) {
+bool Agreement::have_all(const std::vector<int>& nodes, std::string (*key_of)(int node)) {
   std::vector<std::string> keys, names;
-  for (int node = 0; node < nodes_; ++node) {
+  for (const int node : nodes) {
     if (node == node_) continue;
     keys.push_back(key_of(node));
     names.push_back(node_name(node));
@@ -108,12 +108,12 @@ bool Agreement::have_all(std::string (*key_of)(int node)) {
   return true;
 }
 
-bool Agreement::has_all_outcomes() { return have_all(outcome_key); }
+bool Agreement::has_all_outcomes() { return have_all(deciding_, outcome_key); }
 
 void Agreement::propose(const Progress& progress) {
   TRIREME_CHECK(node_ == 0, "node {} proposes a decision", node_);
   std::vector<std::string> keys;
-  for (int node = 0; node < nodes_; ++node) keys.push_back(outcome_key(node));
+  for (const int node : deciding_) keys.push_back(outcome_key(node));
   std::vector<NodeOutcome> outcomes;
   for (const auto& value : store_.read(keys)) {
     if (const auto outcome = value ? outcome_from(*value) : std::nullopt) {
@@ -137,7 +137,9 @@ void Agreement::confirm() {
   constexpr double max_wait_s = 5;
   store_.set(confirmed_key(node_), "1");
   const auto begin = comm::Clock::now();
-  while (node_ == 0 && comm::seconds_since(begin) < max_wait_s && !have_all(confirmed_key)) pause();
+  while (node_ == 0 && comm::seconds_since(begin) < max_wait_s &&
+         !have_all(listening_, confirmed_key))
+    pause();
 }
 
 void tell_other_nodes(const JobOptions& options, const std::string& message, int exit_code) {
@@ -149,7 +151,9 @@ void tell_other_nodes(const JobOptions& options, const std::string& message, int
                                {.kind = comm::VerdictKind::unfit,
                                 .cause = message,
                                 .text = fmt::format("node {}: {}", options.node, message)});
-    Agreement agreement(*joined.store, options.node, options.nodes);
+    std::vector<int> nodes;
+    for (int node = 0; node < options.all_nodes(); ++node) nodes.push_back(node);
+    Agreement agreement(*joined.store, options.node, nodes, nodes);
     agreement.publish({.exit_code = exit_code});
     const auto begin = comm::Clock::now();
     while (comm::seconds_since(begin) < max_telling_s && !agreement.decision()) {

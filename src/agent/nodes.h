@@ -7,6 +7,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "agent/job.h"
 #include "agent/rules/restart.h"
@@ -45,11 +47,16 @@ EpochStore enter_epoch(const comm::Store& run_store, int64_t epoch, int node);
 // CommAborted if the store, which node 0 runs, is gone.
 class Agreement {
  public:
+  // Of those that decide, each publishes its outcome; all those that listen act on the decision.
   // The store must outlive it.
-  Agreement(comm::Store& store, int node, int nodes) : store_(store), node_(node), nodes_(nodes) {}
+  Agreement(comm::Store& store, int node, std::vector<int> deciding, std::vector<int> listening)
+      : store_(store),
+        node_(node),
+        deciding_(std::move(deciding)),
+        listening_(std::move(listening)) {}
   // Call once per node.
   void publish(const NodeOutcome&);
-  // Whether every other node has published its outcome, or its launcher has ended.
+  // Whether every other node that decides has published its outcome, or its launcher has ended.
   bool has_all_outcomes();
   // Settles the decision, unless there is one, from the outcomes that are there. On node 0.
   void propose(const Progress&);
@@ -61,10 +68,11 @@ class Agreement {
   void confirm();
 
  private:
-  bool have_all(std::string (*key_of)(int node));
+  bool have_all(const std::vector<int>& nodes, std::string (*key_of)(int node));
 
   comm::Store& store_;
-  const int node_, nodes_;
+  const int node_;
+  const std::vector<int> deciding_, listening_;
 };
 
 // For a launcher of several that cannot start its ranks: makes `message` the verdict of the epoch

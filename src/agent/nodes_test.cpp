@@ -35,17 +35,17 @@ TEST(Nodes, all_nodes_have_one_outcome_also_if_a_launcher_has_died) {
   const auto open = [&] {
     return comm::open_store({.host = "127.0.0.1", .port = server.port()}, 60);
   };
-  constexpr int nodes = 4;
+  const std::vector<int> nodes = {0, 1, 2, 3};
   {
     const auto dead = open();
     comm::membership_of(*dead)->join(node_name(3));
   }
   std::vector<std::future<Decision>> decisions;
-  for (int node = 0; node < nodes - 1; ++node) {
+  for (int node = 0; node < 3; ++node) {
     decisions.push_back(std::async(std::launch::async, [&, node] {
       const auto store = open();
       comm::membership_of(*store)->join(node_name(node));
-      Agreement agreement(*store, node, nodes);
+      Agreement agreement(*store, node, nodes, nodes);
       agreement.publish({node == 1 ? exit_bad_call : exit_failed, node != 1});
       while (!agreement.decision()) {
         if (node == 0 && agreement.has_all_outcomes()) agreement.propose({.max_restarts = 5});
@@ -63,7 +63,7 @@ TEST(Nodes, all_nodes_have_one_outcome_also_if_a_launcher_has_died) {
 TEST(Nodes, the_first_decision_stands) {
   const comm::StoreServer server({.host = "127.0.0.1"});
   const auto store = comm::open_store({.host = "127.0.0.1", .port = server.port()}, 60);
-  Agreement agreement(*store, 0, 1);
+  Agreement agreement(*store, 0, {0}, {0});
   EXPECT_EQ(agreement.decision(), std::nullopt);
   agreement.publish({exit_failed, true});
   EXPECT_TRUE(agreement.has_all_outcomes());

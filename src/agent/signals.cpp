@@ -37,8 +37,7 @@ void on_signal(int number) {
 int open_signals() {
   const int descriptor = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (descriptor < 0) {
-    throw base::IoError(
-        fmt::format("eventfd: {}", std::generic_category().message(errno)));
+    throw base::IoError(fmt::format("eventfd: {}", std::generic_category().message(errno)));
   }
   wake_up = descriptor;
   struct sigaction action {};

@@ -15,15 +15,15 @@
 #include <thread>
 #include <utility>
 
+#include "agent/changeover.h"
 #include "agent/crew.h"
 #include "agent/exit_codes.h"
 #include "agent/guardian/keeper.h"
 #include "agent/guardian/kept_names.h"
 #include "agent/nodes.h"
 #include "agent/now.h"
-#include "agent/output.h"
+#include "agent/processes/output.h"
 #include "agent/rules/policy.h"
-#include "agent/rules/regroup.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text/json.h"
@@ -43,8 +43,6 @@ constexpr double elastic_judge_seconds = 0.02;
 constexpr double leave_seconds = 8;
 // While the next epoch forms.
 constexpr double regroup_look_seconds = 0.005;
-// Launchers of other nodes wait as long for the course that node 0 sets.
-constexpr double course_seconds = 3;
 
 // ": a.bin: byte 0 of 100 cannot be read any more", " at step 9, last op gemm 2 x 3 x 4".
 std::string cause_text(const obs::Event& event) {
@@ -78,21 +76,23 @@ class Supervisor {
   Supervisor(const JobOptions& options, Keeper& keeper)
       : options_(options),
         keeper_(keeper),
-        world_(options.ranks_here * options.nodes),
+        world_(options.world()),
         policy_(limits_of(options)),
         state_{.epoch = options.epoch},
         output_({.shows_all = options.shows_all, .keeps_out = options.keeps_out}),
-        processes_([this](int rank, bool is_error, std::string_view line) {
-          if (is_error) look_for_verdict();
-          output_.take(rank, is_error, line);
-        }, keeper),
-        epoch_(options.epoch),
-        crew_(options, processes_, keeper) {}
+        processes_(
+            [this](int rank, bool is_error, std::string_view line) {
+              if (is_error) look_for_verdict();
+              output_.take(rank, is_error, line);
+            },
+            keeper),
+        crew_(options, processes_, keeper),
+        changeover_(options, crew_) {}
 
   JobResult run() {
     start();
     double looked = now();
-    while (crew_.is_any_rank_running() || state_.mode == Mode::regrouping) {
+    while (crew_.is_any_rank_running() || state_.mode == Mode::regrouping || stands_by()) {
       const bool is_regrouping = state_.mode == Mode::regrouping;
       const double pause = is_regrouping ? regroup_look_seconds : look_seconds / 2;
       for (const int number : processes_.wait(pause)) receive(number);
@@ -112,7 +112,7 @@ class Supervisor {
     }
     result_.ended_at = obs::wall_seconds();
     result_.out = output_.kept();
-    result_.epoch = epoch_;
+    result_.epoch = changeover_.epoch();
     agree();
     for (const char* name : {kept_start, kept_sockets, kept_store_log}) keeper_.erase(name);
     return result_;
@@ -127,21 +127,24 @@ class Supervisor {
       go_on(left->what, address);
       return;
     }
+    changeover_.use(*run_store_);
     enter_store();
     if (options_.saved_step) saved_at_start_ = options_.starts_over ? -1 : options_.saved_step();
-    saved_ = saved_at_start_.value_or(-1);
+    changeover_.begin(saved_at_start_.value_or(-1));
     give(Event::time_passed);
     keep();
     crew_.start(address);
+    guarded([this] { changeover_.tell_spares(); });
   }
+
+  // This node has no ranks, and waits for those of another.
+  bool stands_by() const { return !crew_.has_ranks() && is_watching() && !decision_; }
 
   JobStore open_store() {
     StoreRemains remains;
     if (keeper_.is_guarded() && options_.node == 0) {
       const auto log = keeper_.find(kept_store_log);
-      const auto keep_log = [this](int file) {
-        keeper_.put(kept_store_log, {}, std::array{file});
-      };
+      const auto keep_log = [this](int file) { keeper_.put(kept_store_log, {}, std::array{file}); };
       const bool is_new = !log || log->descriptors.empty();
       log_ = std::make_unique<comm::StoreLog>(
           is_new ? comm::StoreLog::new_file()
@@ -159,49 +162,46 @@ class Supervisor {
   }
 
   void enter_store() {
-    EpochStore entered = enter_epoch(*run_store_, epoch_, options_.node);
+    EpochStore entered = enter_epoch(*run_store_, changeover_.epoch(), options_.node);
     membership_ = std::move(entered.membership);
     store_ = std::move(entered.store);
   }
 
   // ---- for a supervisor after this one
   void keep() {
-    base::Json what = {{"epoch", epoch_},         {"reached", reached_},
-                       {"saved", saved_},         {"fruitless", fruitless_epochs_},
-                       {"given_up", given_up_},   {"survived", survived_},
-                       {"started", started_wall_}, {"stopped_by", result_.stopped_by}};
+    base::Json what = {{"changeover", changeover_.kept()},
+                       {"survived", survived_},
+                       {"started", started_wall_},
+                       {"stopped_by", result_.stopped_by}};
     if (saved_at_start_) what["saved_at_start"] = *saved_at_start_;
     keeper_.put(kept_start, what);
   }
 
   // A supervisor before this one has died.
   void go_on(const base::Json& left, const Crew::Address& address) {
-    reached_ = left.at("reached").get<int64_t>();
-    saved_ = left.at("saved").get<int64_t>();
-    fruitless_epochs_ = left.at("fruitless").get<int64_t>();
-    given_up_ = left.at("given_up").get<std::string>();
+    changeover_.use(*run_store_);
+    changeover_.go_on(left.at("changeover"));
     survived_ = left.at("survived").get<int64_t>();
     started_wall_ = left.at("started").get<double>();
     result_.stopped_by = left.at("stopped_by").get<int>();
     if (left.contains("saved_at_start")) saved_at_start_ = left.at("saved_at_start").get<int64_t>();
-    comm::EpochKeys keys(*run_store_);
-    epoch_ = left.at("epoch").get<int64_t>();
-    while (keys.is_formed(epoch_ + 1)) ++epoch_;
-    state_.epoch = epoch_;
+    const int64_t epoch = changeover_.epoch();
+    state_.epoch = epoch;
     state_.judges_from = now() + options_.detect_s;  // ranks announce themselves first
     enter_store();
     give(Event::time_passed);
-    crew_.go_on(address, keys, epoch_, keys.course(epoch_) == comm::Course::regroup);
+    comm::EpochKeys keys(*run_store_);
+    const std::vector<int> ranks = changeover_.placement().ranks_on(options_.node);
+    crew_.go_on(address, keys, epoch, keys.course(epoch) == comm::Course::regroup, ranks);
     keep();
     base::log_info("this supervisor goes on with {} of epoch {}",
-                   fmt::format("{} rank{}", options_.ranks_here, options_.ranks_here == 1 ? "" : "s"),
-                   epoch_);
+                   ranks.empty() ? "the spares" : comm::ranks_text(ranks), epoch);
   }
 
   // ---- from facts to events
 
   void give(Event event) {
-    const PolicyStep step = policy_.next(state_, {.event = event, .epoch = epoch_}, now());
+    const PolicyStep step = policy_.next(state_, {.event = event, .epoch = state_.epoch}, now());
     state_ = step.state;
     act(step.action);
   }
@@ -229,18 +229,24 @@ class Supervisor {
     crew_.look_after(now(), state_.mode == Mode::running);
     if (has_bad_ending()) give(Event::rank_failed);
     if (!is_watching()) return;
-    try {
+    guarded([this] {
+      announce_launcher();
+      changeover_.tell_spares();
       inspect();
-    } catch (const base::CommAborted& error) {
-      lose_store(error);
-    }
+      if (stands_by()) decision_ = agreement().decision();
+    });
   }
 
-  // The store is that of node 0.
-  void lose_store(const base::CommAborted& error) {
-    found_ = {.kind = comm::VerdictKind::died, .cause = error.what(), .text = error.what()};
-    give(Event::store_gone);
+  // The launchers of other nodes know that this one lives.
+  void announce_launcher() {
+    if (!options_.is_elastic || options_.all_nodes() == 1 || now() - announced_ < look_seconds) {
+      return;
+    }
+    announced_ = now();
+    membership_->announce("");
   }
+  // Neither this process nor its store was stopped or late.
+  bool judges_silence() const { return now() >= state_.judges_from; }
 
   // A rank that fails writes its verdict to the store before it prints anything about it.
   void look_for_verdict() {
@@ -259,89 +265,46 @@ class Supervisor {
     return true;
   }
 
-  // A verdict stands, `found_`. Node 0 settles what follows; the other nodes wait for that.
+  // A verdict stands, `found_`.
   void conclude() {
     if (!options_.is_elastic) {
       give(Event::verdict_given);
       return;
     }
-    comm::EpochKeys keys(*run_store_);
-    if (options_.node == 0) settle_course(keys);
-    if (verdict_seen_ == 0) verdict_seen_ = now();
-    const auto course = keys.course(epoch_);
-    if (!course && now() - verdict_seen_ < course_seconds) return;
-    give(course == comm::Course::regroup ? Event::regroup : Event::verdict_given);
-  }
-
-  void settle_course(comm::EpochKeys& keys) {
-    if (keys.course(epoch_)) return;
-    EpochFacts facts{.reached_before = reached_,
-                     .saved = options_.saved_step ? options_.saved_step() : -1,
-                     .saved_before = saved_,
-                     .fruitless = fruitless_epochs_};
-    for (const comm::RankReport& report : all_reports()) {
-      if (!report.position) continue;
-      facts.has_ended_well = facts.has_ended_well || report.position->has_left;
-      if (report.position->motion) {
-        facts.reached = std::max(facts.reached, report.position->motion->step);
-      }
-    }
-    const NextCourse next = course_after(*found_, facts);
-    reached_ = std::max(reached_, facts.reached);
-    saved_ = facts.saved;
-    fruitless_epochs_ = next.fruitless;
-    given_up_ = next.reason;
+    const std::vector<comm::RankReport> reports =
+        options_.node == 0 ? all_reports() : std::vector<comm::RankReport>();
+    const auto course = changeover_.course_after(*found_, reports);
     keep();
-    keys.set_course(epoch_, next.course);
+    if (course) give(*course == comm::Course::regroup ? Event::regroup : Event::verdict_given);
   }
 
   // ---- from one epoch to the next
 
   void regroup() {
     give(Event::time_passed);
-    comm::EpochKeys keys(*run_store_);
-    const auto states = crew_.ranks();
-    const auto has_ended = [](const RankProcesses::State& state) {
-      return state.ending.has_value();
-    };
-    if (std::any_of(states.begin(), states.end(), has_ended)) give(Event::rank_failed);
-    if (!is_ready_ && crew_.is_ready(keys, epoch_)) give(Event::ranks_ready);
-    if (options_.node == 0 && is_ready_ && keys.are_ready(epoch_ + 1, options_.nodes)) {
-      give(Event::nodes_ready);
-    }
-    if (keys.is_formed(epoch_ + 1)) give(Event::formed);
-    if (options_.nodes > 1 && state_.mode == Mode::regrouping && has_lost_launcher()) {
-      give(Event::launcher_lost);
-    }
-  }
-
-  bool has_lost_launcher() {
     try {
-      return membership_->changed(0) && lost_node();
-    } catch (const base::Fenced&) {  // the next epoch has formed since regroup() looked
-      return false;
+      announce_launcher();
+      changeover_.look(*membership_, now(), judges_silence(), [this](Event event) { give(event); });
+    } catch (const base::Fenced&) {
+      // The next epoch may have formed since, with or without this node.
+      if (!comm::EpochKeys(*run_store_).is_formed(changeover_.epoch() + 1)) throw;
+      changeover_.follow_placement();
+      give(Event::formed);
     }
   }
 
   void replace() {
-    comm::EpochKeys keys(*run_store_);
-    if (!crew_.replace_ended(keys, epoch_ + 1)) {
-      given_up_ = "processes that replace lost ranks end before the next epoch forms";
-      give(Event::hopeless);
-    }
+    if (!changeover_.replace_ended()) give(Event::hopeless);
   }
 
   void enter() {
-    ++epoch_;
     membership_->leave();
+    const std::vector<int> fresh = changeover_.enter();
     enter_store();
-    is_ready_ = false;
-    verdict_seen_ = 0;
     causes_.clear();
-    const std::vector<int> fresh = crew_.enter(epoch_);
     keep();
     for (const int rank : fresh) output_.forget(rank);
-    base::log_info("epoch {}: {}; formed {:.2f} s after the failure was found", epoch_,
+    base::log_info("epoch {}: {}; formed {:.2f} s after the failure was found", changeover_.epoch(),
                    fresh.empty() ? "no rank of this node was lost"
                                  : fmt::format("{} of this node replaced", comm::ranks_text(fresh)),
                    obs::wall_seconds() - failed_at_);
@@ -350,15 +313,16 @@ class Supervisor {
   void inspect() {
     if (receive_verdict()) return;
     const bool has_gone = membership_->changed(0).has_value();
-    if (has_gone) found_ = lost_node();
-    if (has_gone && found_) {
+    const bool listens = options_.node == 0 && now() - listened_ >= listen_seconds();
+    if (has_gone || (listens && options_.is_elastic)) found_ = lost_node();
+    if (found_) {
       give(Event::launcher_lost);
       return;
     }
     // As long as every process runs, only a stall can be found, and the launcher of node 0 alone
     // checks for that: with many ranks, reading all reports from every node would load the store.
     const bool may_have_died = has_gone || has_bad_ending();
-    if (!may_have_died && (options_.node != 0 || now() - listened_ < listen_seconds())) return;
+    if (!may_have_died && !listens) return;
     listened_ = now();
     const std::vector<comm::RankReport> reports = all_reports();
     const auto any = [&](const auto& holds) {
@@ -391,25 +355,18 @@ class Supervisor {
     return std::max({look_seconds, options_.detect_s / 20, world_ * seconds_a_rank});
   }
 
-  // Returns a verdict about a launcher of another node that ended without reporting why; none
-  // if there is none.
+  // Returns a verdict about the ranks of a node whose launcher ended without reporting why, or is
+  // not heard of; none if there is no such node.
   std::optional<comm::Verdict> lost_node() {
-    if (options_.nodes == 1) return std::nullopt;
-    std::vector<std::string> names;
-    for (int node = 0; node < options_.nodes; ++node) names.push_back(node_name(node));
-    const std::vector<comm::MemberFacts> launchers = membership_->members(names, 0);
-    for (size_t node = 0; node < launchers.size(); ++node) {
-      if (!launchers[node].departure) continue;
-      comm::Verdict verdict{
-          .kind = comm::VerdictKind::died,
-          .cause = "the launcher of the node has ended without reporting why",
-          .text = fmt::format("the launcher of node {} has ended without reporting why", node)};
-      for (int local = 0; local < options_.ranks_here; ++local) {
-        verdict.ranks.push_back(static_cast<int>(node) * options_.ranks_here + local);
-      }
-      return verdict;
-    }
-    return std::nullopt;
+    const std::vector<int> lost = changeover_.lost_nodes(*membership_, now(), judges_silence());
+    if (lost.empty()) return std::nullopt;
+    const std::string cause = options_.is_elastic
+                                  ? "the launcher of the node has ended, or cannot be reached"
+                                  : "the launcher of the node has ended without reporting why";
+    return comm::Verdict{.kind = comm::VerdictKind::died,
+                         .ranks = changeover_.placement().ranks_on(lost.front()),
+                         .cause = cause,
+                         .text = fmt::format("node {} is lost: {}", lost.front(), cause)};
   }
 
   std::vector<comm::RankReport> all_reports() {
@@ -458,15 +415,9 @@ class Supervisor {
       survive();
       replace();
     }
-    if (has(action, Action::kill_late)) {
-      comm::EpochKeys keys(*run_store_);
-      crew_.kill_late(keys, epoch_);
-    }
-    if (has(action, Action::tell_ready)) {
-      is_ready_ = true;
-      comm::EpochKeys(*run_store_).node_is_ready(epoch_ + 1, options_.node);
-    }
-    if (has(action, Action::form)) comm::EpochKeys(*run_store_).form(epoch_ + 1);
+    if (has(action, Action::kill_late)) changeover_.kill_late();
+    if (has(action, Action::tell_ready)) changeover_.tell_ready();
+    if (has(action, Action::form)) changeover_.form();
     if (has(action, Action::enter)) enter();
   }
 
@@ -475,10 +426,10 @@ class Supervisor {
     if (!result_.verdict) return;
     crew_.kill_blamed(*result_.verdict);
     output_.release(result_.verdict->text);
-    if (options_.survived && survived_ < epoch_) {
+    if (options_.survived && survived_ < changeover_.epoch()) {
       result_.ended_at = obs::wall_seconds();
       options_.survived(result_);
-      survived_ = epoch_;
+      survived_ = changeover_.epoch();
       keep();
     }
     failed_at_ = result_.failed_at;
@@ -528,7 +479,7 @@ class Supervisor {
     } catch (const base::CommAborted& ignored) {  // the store has ended with node 0
       found_ = verdict;
     }
-    conclude();
+    guarded([this] { conclude(); });
   }
 
   void announce() {
@@ -572,7 +523,8 @@ class Supervisor {
                            .fruitless = options_.fruitless,
                            .saved_at_start = saved_at_start_,
                            .saved_now = saved_now,
-                           .given_up = given_up_});
+                           .lost_host = changeover_.lost_host(),
+                           .given_up = changeover_.given_up()});
     });
   }
 
@@ -584,6 +536,10 @@ class Supervisor {
 
   // Waits for the decision. Keeps the store until the other nodes know it.
   void agree() {
+    if (!crew_.has_ranks() && !decision_) {  // the job does not depend on this node
+      leave_alone();
+      return;
+    }
     const double wait_s = result_.verdict ? outcome_seconds : options_.deadline_s;
     const double begin = now();
     while (state_.mode == Mode::deciding) {
@@ -607,15 +563,45 @@ class Supervisor {
     }
   }
 
-  Agreement agreement() { return {*store_, options_.node, options_.nodes}; }
+  // Before the job ends.
+  void leave_alone() {
+    result_.decision = {.exit_code = result_.has_lost_store || result_.is_fenced
+                                         ? result_.node_exit_code()
+                                         : exit_stopped};
+    try {
+      membership_->leave();
+    } catch (const base::Error& ignored) {  // node 0 has ended, and with it the store
+    }
+  }
+
+  Agreement agreement() {
+    return {*store_, options_.node, changeover_.nodes_with_ranks(), changeover_.nodes()};
+  }
 
   template <class Call>
   void guarded(const Call& call) {
     try {
       call();
-    } catch (const base::CommAborted& ignored) {  // node 0 has ended, and with it the store
-      give(Event::store_gone);
+    } catch (const base::CommAborted& error) {
+      lose_store(error);
+    } catch (const base::Fenced& error) {
+      result_.is_fenced = true;
+      lose_store(error);
     }
+  }
+  // Node 0, whose store it is, has ended or cannot be reached; or it has ended this epoch.
+  void lose_store(const base::Error& error) {
+    const bool was_at_work = is_watching() || state_.mode == Mode::regrouping;
+    if (options_.is_elastic && was_at_work) result_.has_lost_store = true;
+    std::string text = error.what();
+    if (result_.has_lost_store && !result_.is_fenced) {
+      text += fmt::format("; node {} ends, and the others may go on without it", options_.node);
+    }
+    found_ = {.kind = result_.is_fenced ? comm::VerdictKind::fenced : comm::VerdictKind::died,
+              .cause = text,
+              .text = text};
+    if (state_.mode == Mode::regrouping) base::log(base::LogLevel::error, text);
+    give(Event::store_gone);
   }
 
   const JobOptions& options_;
@@ -631,18 +617,13 @@ class Supervisor {
   std::unique_ptr<comm::Membership> membership_;
   std::unique_ptr<comm::Store> run_store_;  // has entered no epoch
 
-  int64_t epoch_;
   Crew crew_;
-  bool is_ready_ = false;    // this node, for the next epoch
-  double verdict_seen_ = 0;  // whose course is not known yet
-  double failed_at_ = 0;     // of the epoch before
-  int64_t survived_ = -1;    // the last epoch whose verdict was reported by options_.survived
-  // ---- on node 0
-  int64_t reached_ = -1, saved_ = -1, fruitless_epochs_ = 0;  // EpochFacts
-  std::string given_up_;                                      // NextCourse::reason
+  Changeover changeover_;
+  double failed_at_ = 0;   // of the epoch before
+  int64_t survived_ = -1;  // the last epoch whose verdict was reported by options_.survived
 
   std::optional<int64_t> saved_at_start_;
-  double listened_ = 0;
+  double listened_ = 0, announced_ = 0;
   double started_wall_ = obs::wall_seconds();
   std::map<int, std::string> causes_;   // recorded_cause(), by rank
   std::optional<comm::Verdict> found_;  // what an event is about
@@ -651,39 +632,6 @@ class Supervisor {
 };
 
 }  // namespace
-
-bool JobResult::is_good() const {
-  return !verdict && std::all_of(ranks.begin(), ranks.end(), [](const RankProcesses::State& state) {
-    return state.ending && state.ending->is_good();
-  });
-}
-
-std::string JobOptions::token_of_epoch(const std::string& job_token) const {
-  return epoch == 0 ? job_token : fmt::format("{}/{}", job_token, epoch);
-}
-
-int JobResult::node_exit_code() const {
-  if (is_good()) return exit_done;
-  const auto any = [this](int code) {
-    return std::any_of(ranks.begin(), ranks.end(), [code](const RankProcesses::State& state) {
-      return state.ending && state.ending->signal == 0 && state.ending->exit_code == code;
-    });
-  };
-  if (any(exit_taken_over)) return exit_taken_over;
-  // Ranks that the signal killed before their handlers were installed had nothing to save.
-  const bool all_stopped =
-      !verdict &&
-      std::all_of(ranks.begin(), ranks.end(), [this](const RankProcesses::State& state) {
-        if (!state.ending) return false;
-        if (state.ending->signal != 0) {
-          return stopped_by != 0 &&
-                 (state.ending->signal == SIGTERM || state.ending->signal == SIGINT);
-        }
-        return state.ending->exit_code == exit_stopped || state.ending->exit_code == exit_done;
-      });
-  if (all_stopped) return exit_stopped;
-  return any(exit_bad_call) ? exit_bad_call : exit_failed;
-}
 
 JobResult run_start(const JobOptions& options, Keeper& keeper) {
   return Supervisor(options, keeper).run();

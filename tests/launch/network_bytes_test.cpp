@@ -4,7 +4,6 @@
 // of one rank. Skipped with the reason where namespaces are not permitted.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <memory>
@@ -12,73 +11,21 @@
 
 #include "comm/gloo.h"
 #include "tests/launch/launch_rig.h"
+#include "tests/launch/node_spaces.h"
 
 namespace trireme::tests {
 namespace {
 
 constexpr int ranks_a_node = 4;
 
-// Returns why the command failed; empty if it did not.
-std::string problem_of(const Scratch& scratch, const std::string& line) {
-  const Outcome outcome = Running(scratch.path(), words_of("/usr/bin/env " + line)).wait();
-  return outcome.exit_code == 0 ? "" : fmt::format("{}: {}{}", line, outcome.out, outcome.err);
-}
-
-// Network namespaces that are connected by a bridge in one more. Each has the interface "net" with
-// the address 10.77.0.<node + 1>. They end with this object.
-class NodeSpaces {
- public:
-  explicit NodeSpaces(int nodes) : nodes_(nodes) {
-    // Packets as long as messages: their headers are a small part of the bytes.
-    const std::string setup = "ip netns add {0} | ip -n {0} link set lo up";
-    add(setup, bridge(), bridge());
-    add("ip -n {0} link add bridge type bridge | ip -n {0} link set bridge up", bridge(), bridge());
-    for (int node = 0; node < nodes_; ++node) {
-      add(setup, name(node), bridge());
-      add(fmt::format("ip -n {{0}} link add net mtu 65000 type veth peer name n{0} mtu 65000 netns "
-                      "{{1}} | ip -n {{1}} link set n{0} master bridge up | ip -n {{0}} addr add "
-                      "10.77.0.{1}/24 dev net | ip -n {{0}} link set net up",
-                      node, node + 1),
-          name(node), bridge());
-    }
-  }
-  ~NodeSpaces() {
-    for (int node = 0; node < nodes_; ++node)
-      (void)problem_of(scratch_, "ip netns del " + name(node));
-    (void)problem_of(scratch_, "ip netns del " + bridge());
-  }
-  NodeSpaces(const NodeSpaces&) = delete;
-  NodeSpaces& operator=(const NodeSpaces&) = delete;
-
-  const std::string& problem() const { return problem_; }  // empty: they work
-  std::string name(int node) const { return fmt::format("trireme{}n{}", ::getpid(), node); }
-
- private:
-  std::string bridge() const { return fmt::format("trireme{}", ::getpid()); }
-  // Runs commands, separated by bars, until one fails.
-  void add(const std::string& commands, const std::string& node, const std::string& all) {
-    const std::string text = fmt::format(fmt::runtime(commands), node, all);
-    for (size_t at = 0; at != std::string::npos && problem_.empty();) {
-      const size_t end = text.find(" | ", at);
-      problem_ = problem_of(scratch_, text.substr(at, end == std::string::npos ? end : end - at));
-      at = end == std::string::npos ? end : end + 3;
-    }
-  }
-
-  Scratch scratch_;
-  const int nodes_;
-  std::string problem_;
-};
-
 // One launcher in each namespace; returns what they print.
 std::string run_on(const NodeSpaces& spaces, int nodes, const Words& mode) {
   const Scratch scratch;
   std::vector<std::unique_ptr<Running>> launchers;
   for (int node = 0; node < nodes; ++node) {
-    Words words = {"/usr/bin/env",   "TRIREME_TOKEN=of-the-test", "ip", "netns", "exec",
-                   spaces.name(node)};
-    Words more = {"--nnodes", std::to_string(nodes), "--node-rank", std::to_string(node),
-                  "--rdzv",   "10.77.0.1:29577",     "--output",    "all"};
+    Words words = spaces.words_on(node);
+    Words more = {"--nnodes", std::to_string(nodes),    "--node-rank", std::to_string(node),
+                  "--rdzv",   NodeSpaces::rendezvous(), "--output",    "all"};
     more.insert(more.end(), mode.begin(), mode.end());
     const Words launch = launch_words(ranks_a_node, 120, more);
     words.insert(words.end(), launch.begin(), launch.end());
@@ -137,9 +84,7 @@ class NetworkBytes : public testing::Test {
  protected:
   void SetUp() override {
     if (!comm::gloo_status().empty()) GTEST_SKIP() << comm::gloo_status();
-    const Scratch scratch;
-    const std::string problem = problem_of(scratch, "sh -c 'command -v ip'");
-    if (!problem.empty()) GTEST_SKIP() << "the program ip (iproute2) is not installed";
+    if (!NodeSpaces::missing().empty()) GTEST_SKIP() << NodeSpaces::missing();
   }
 };
 

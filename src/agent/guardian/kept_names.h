@@ -11,6 +11,6 @@ constexpr const char* kept_endings = "endings";
 constexpr const char* kept_sockets = "store";      // that it listens on
 constexpr const char* kept_store_log = "store log";
 constexpr const char* kept_process = "process/";  // and a number: a rank or a spare
-constexpr const char* kept_memory = "memory/";    // and a local rank: copies of its state
+constexpr const char* kept_memory = "memory/";    // and a slot: copies of a rank's state
 
 }  // namespace trireme::agent

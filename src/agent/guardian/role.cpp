@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "agent/signals.h"
-#include "agent/spawn.h"
+#include "agent/processes/spawn.h"
 #include "base/error.h"
 #include "base/text/json.h"
 

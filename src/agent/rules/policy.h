@@ -101,7 +101,7 @@ struct PolicyLimits {
   double concluded = 0.25, asked = 0.5;
   double stopping = 60;  // a step and a save take as long; comm.deadline_s if that is longer
   double broken_stop = 5;
-  double killing = 0.1;    // then it is repeated
+  double killing = 0.1;   // then it is repeated
   double regrouping = 8;  // ranks end their groups and keep their state
   double deciding = 1200;
   double insist = 3;       // a Ctrl-C sooner after the first is its repetition

@@ -61,13 +61,20 @@ NodeOutcome outcome_of_job(std::span<const NodeOutcome> nodes) {
 Decision decide(std::span<const NodeOutcome> nodes, const Progress& progress) {
   const NodeOutcome job = outcome_of_job(nodes);
   Decision decision{.exit_code = job.exit_code};
-  const bool is_objected = !job.may_restart && progress.restarts < progress.max_restarts;
-  if (forbids_restart(job.exit_code) || is_objected) return decision;
-  if (!progress.given_up.empty()) {
+  // Ranks that waited for the next epoch then end as if they had been requested to.
+  const bool may_requeue = job.exit_code == exit_failed || job.exit_code == exit_stopped;
+  if (may_requeue && !progress.given_up.empty()) {
     decision.exit_code = exit_diverged;
     decision.reason = progress.given_up;
     return decision;
   }
+  if (may_requeue && !progress.lost_host.empty()) {
+    decision.exit_code = exit_stopped;
+    decision.reason = progress.lost_host + ": the job is to be started again, with --resume auto";
+    return decision;
+  }
+  const bool is_objected = !job.may_restart && progress.restarts < progress.max_restarts;
+  if (forbids_restart(job.exit_code) || is_objected) return decision;
   const bool is_known = progress.saved_at_start && progress.saved_now;
   const bool has_progressed = is_known && *progress.saved_now > *progress.saved_at_start;
   decision.fruitless = has_progressed ? 0 : progress.fruitless + 1;

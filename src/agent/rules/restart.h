@@ -31,7 +31,8 @@ struct Progress {
   // The step of the newest committed checkpoint when the ranks were started, and now; -1: there is
   // none. None: it cannot be known, and only max_restarts bounds the restarts.
   std::optional<int64_t> saved_at_start, saved_now;
-  std::string given_up;  // why the run is not started again, whatever was saved; empty: it may be
+  std::string lost_host;  // why the job has to be started again by a scheduler; empty: it need not
+  std::string given_up;   // why the run is not started again, whatever was saved; empty: it may be
 };
 
 struct Decision {

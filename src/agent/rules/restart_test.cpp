@@ -52,6 +52,21 @@ TEST(Restart, three_starts_without_progress_end_the_run) {
   EXPECT_EQ(waits, (std::vector<double>{1, 2}));
 }
 
+TEST(Restart, a_job_that_misses_a_host_is_requeued_and_one_that_is_given_up_is_not) {
+  for (const int code : {exit_failed, exit_stopped}) {
+    const std::vector<NodeOutcome> nodes = {{code, true}};
+    const Decision lost = decide(nodes, {.max_restarts = 3, .lost_host = "node 1 is lost"});
+    EXPECT_EQ(lost.exit_code, exit_stopped);
+    EXPECT_FALSE(lost.restarts);
+    EXPECT_EQ(lost.reason, "node 1 is lost: the job is to be started again, with --resume auto");
+    const Decision hopeless = decide(nodes, {.max_restarts = 3, .given_up = "no progress"});
+    EXPECT_EQ(hopeless.exit_code, exit_diverged);
+    EXPECT_EQ(hopeless.reason, "no progress");
+  }
+  const std::vector<NodeOutcome> taken_over = {{exit_taken_over, true}};
+  EXPECT_EQ(decide(taken_over, {.lost_host = "node 1 is lost"}).exit_code, exit_taken_over);
+}
+
 TEST(Restart, progress_resets_the_count_and_the_wait) {
   const Decision decision = decide(
       failed,

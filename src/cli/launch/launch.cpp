@@ -56,7 +56,8 @@ config::Config checked_config(const Args& args, const config::ConfigText& given,
                               const agent::JobOptions& options) {
   const int world = options.ranks_here * options.nodes;
   const config::Config config = train_config(args, given, world);
-  comm::RankInfo info{.rank = options.node * options.ranks_here,
+  // A spare node has the ranks of any other.
+  comm::RankInfo info{.rank = options.node % options.nodes * options.ranks_here,
                       .world = world,
                       .local_world = options.ranks_here,
                       .node = options.node,
@@ -153,7 +154,7 @@ std::string public_name_of(const agent::JobOptions& options) {
     const auto found = environment.find(name);
     return found == environment.end() ? std::string() : found->second;
   };
-  return fmt::format("{}/{}/{}/{}", options.rendezvous, options.nodes, text("SLURM_JOB_ID"),
+  return fmt::format("{}/{}/{}/{}", options.rendezvous, options.all_nodes(), text("SLURM_JOB_ID"),
                      text("SLURM_RESTART_COUNT"));
 }
 
@@ -165,7 +166,7 @@ std::unique_ptr<comm::JobTokenFile> settle_token(agent::JobOptions& options,
   const comm::Environment environment = process_environment();
   const auto given = environment.find("TRIREME_TOKEN");
   const bool is_given = given != environment.end() && !given->second.empty();
-  if (is_given || options.nodes == 1) {
+  if (is_given || options.all_nodes() == 1) {
     options.token = is_given ? given->second : comm::random_token();
     return nullptr;
   }
@@ -184,11 +185,21 @@ std::unique_ptr<comm::JobTokenFile> settle_token(agent::JobOptions& options,
   return file;
 }
 
+// Returns the file that a supervisor of node 0 before this one has left; null: there is none.
+std::unique_ptr<comm::JobTokenFile> left_token(const agent::JobOptions& options,
+                                               const std::string& run_folder) {
+  const bool is_left = options.node == 0 && !run_folder.empty() &&
+                       comm::read_job_token(run_folder, options.public_name) == options.token;
+  if (!is_left) return nullptr;
+  return std::make_unique<comm::JobTokenFile>(run_folder, options.public_name, options.token);
+}
+
 // Returns the options of the job, without the command of its ranks.
 agent::JobOptions job_options(const Args& args) {
   agent::JobOptions options{.ranks_here = at_least_one(args, "-n"),
                             .nodes = at_least_one(args, "--nnodes"),
                             .node = args.small_integer("--node-rank"),
+                            .spare_nodes = args.small_integer("--spare-nodes"),
                             .rendezvous = args.text("--rdzv"),
                             .deadline_s = args.has("--deadline") ? args.number("--deadline") : 600,
                             .environment = agent::without_role(process_environment()),
@@ -201,11 +212,18 @@ agent::JobOptions job_options(const Args& args) {
         fmt::format("-n {} on {} nodes: at most {} ranks per node and {} in all",
                     options.ranks_here, options.nodes, max_here, max_ranks));
   }
-  if (options.node < 0 || options.node >= options.nodes) {
-    throw base::ConfigError(fmt::format("--node-rank {0}: must be from 0 to {2} with --nnodes {1}",
-                                        options.node, options.nodes, options.nodes - 1));
+  if (options.spare_nodes < 0 || options.spare_nodes > max_here) {
+    throw base::ConfigError(
+        fmt::format("--spare-nodes {}: from 0 to {}", options.spare_nodes, max_here));
   }
-  if (options.nodes > 1 && options.rendezvous.empty()) {
+  if (options.node < 0 || options.node >= options.all_nodes()) {
+    const std::string spare_nodes =
+        options.spare_nodes > 0 ? fmt::format(" --spare-nodes {}", options.spare_nodes) : "";
+    throw base::ConfigError(fmt::format("--node-rank {}: must be from 0 to {} with --nnodes {}{}",
+                                        options.node, options.all_nodes() - 1, options.nodes,
+                                        spare_nodes));
+  }
+  if (options.all_nodes() > 1 && options.rendezvous.empty()) {
     throw base::ConfigError(
         "--nnodes needs --rdzv host:port, the same on every node: an address of node 0 that the "
         "others can reach");
@@ -252,9 +270,11 @@ void settle_elastic(const Args& args, const LaunchConfig& launched, agent::JobOp
   if (options.spares < 0 || options.spares > 1024) {
     throw base::ConfigError(fmt::format("--spares {}: from 0 to 1024", options.spares));
   }
-  if (options.spares == 0 || options.is_elastic) return;
+  if (options.node >= options.nodes && options.spares == 0) options.spares = options.ranks_here;
+  if ((options.spares == 0 && options.spare_nodes == 0) || options.is_elastic) return;
   throw base::ConfigError(
-      "--spares needs ranks that are replaced when they are lost: at least two processes of "
+      "--spares and --spare-nodes need ranks that are replaced when they are lost: at least two "
+      "processes of "
       "`trireme train`, checkpoints (checkpoint.enable), and no --no-elastic");
 }
 
@@ -271,9 +291,8 @@ void add_command(const Args& args, bool goes_on, LaunchConfig& launched,
     std::error_code error;
     options.command = {fs::read_symlink("/proc/self/exe", error).string(), "train"};
     const Args train_args = parse_words(train_verb(), words);
-    const config::Config config = goes_on
-                                      ? begun_config(train_args, launched.given, options)
-                                      : checked_config(train_args, launched.given, options);
+    const config::Config config = goes_on ? begun_config(train_args, launched.given, options)
+                                          : checked_config(train_args, launched.given, options);
     if (!args.has("--deadline")) options.deadline_s = config.comm.deadline_s;
     options.detect_s = config.elastic.detect_s;
     folder = config.job.dump_folder;
@@ -399,16 +418,18 @@ int run_job(const Args& args, agent::JobOptions& options, Guarded* guarded) {
   if (options.is_elastic && guarded == nullptr) return guard_job(args, launched);
   int64_t recoveries = 0;
   std::unique_ptr<comm::JobTokenFile> token_file;
+  const std::string folder = launched.loaded ? launched.loaded->job.dump_folder : "";
   if (goes_on) {
     recoveries = go_on(guarded->job->what, options);
+    token_file = left_token(options, folder);
   } else {
-    token_file = settle_token(options, launched.loaded ? launched.loaded->job.dump_folder : "");
+    token_file = settle_token(options, folder);
   }
   const std::unique_ptr<agent::NoticeWatch> notices =
       launched.loaded ? watch_notices(*launched.loaded) : nullptr;
   agent::Keeper nothing;
-  const agent::JobResult result = run_starts(
-      options, launched, guarded != nullptr ? guarded->keeper : nothing, recoveries);
+  const agent::JobResult result =
+      run_starts(options, launched, guarded != nullptr ? guarded->keeper : nothing, recoveries);
   if (args.wants_json()) {
     base::Json out = result_json(result, options);
     if (options.max_restarts > 0) out["restarts"] = options.restarts;
@@ -433,7 +454,7 @@ int run_launch_verb(const Args& args) {
     // Without a store there is no one to tell.
     const bool has_no_store = dynamic_cast<const base::CommAborted*>(&error) != nullptr;
     const bool was_stopped = dynamic_cast<const base::Stopped*>(&error) != nullptr;
-    if (options.nodes == 1 || was_stopped || has_no_store) throw;
+    if (options.all_nodes() == 1 || was_stopped || has_no_store) throw;
     // First: telling the others may take some time.
     const int code = report_error(error, args.wants_json());
     std::fflush(stdout);
@@ -500,7 +521,13 @@ Verb launch_verb() {
            {.name = "--spares",
             .kind = Kind::integer,
             .fallback = "0",
-            .help = "Processes on this host that wait for a rank to replace"},
+            .help = "Processes on this host that wait for a rank to replace, of this host or of "
+                    "one that is lost"},
+           {.name = "--spare-nodes",
+            .kind = Kind::integer,
+            .fallback = "0",
+            .help = "Hosts beyond --nnodes, with the indices that follow, that have spares alone: "
+                    "as many as -n, if --spares does not say otherwise"},
            {.name = "--program", .help = "Program to run instead of `trireme train`"}},
       .takes_overrides = true,
       .run = run_launch_verb};

@@ -277,7 +277,8 @@ int64_t StoreServer::add(Id id, const std::vector<std::string>& fields) {
   const int64_t sum = table_.add(fields[0], *delta);
   const std::string answered = fmt::format("{} {}", fields.back(), sum);
   if (!asked.empty()) table_.set(asked, answered);
-  if (options_.log != nullptr) options_.log->set({fields[0], std::to_string(sum)}, {asked, answered});
+  if (options_.log != nullptr)
+    options_.log->set({fields[0], std::to_string(sum)}, {asked, answered});
   if (is_new) wake_waiting(fields[0]);
   return sum;
 }
@@ -306,14 +307,19 @@ void StoreServer::join(Id id, const std::vector<std::string>& fields) {
   const auto holder = names_.find(name);
   if (holder != names_.end() && holder->second != id) {
     const Member other = members_.at(holder->second);
-    if (!other.joins_at || other.process_start >= *start) {
+    // The same process again: the end of its earlier connection is not known here yet.
+    const bool is_again = other.process == fields[1] && other.process_start == *start;
+    if (is_again) {
+      remove_member(holder->second);
+    } else if (!other.joins_at || other.process_start >= *start) {
       throw base::IoError(fmt::format(
           "'{}' is already {}; {} belongs to another job, or is left over from an earlier attempt",
           fields[0], other.process, fields[1]));
+    } else {
+      refuse(holder->second, fmt::format("{} has since started as '{}': this process ({}) is left "
+                                         "over from an earlier attempt",
+                                         fields[1], fields[0], other.process));
     }
-    refuse(holder->second, fmt::format("{} has since started as '{}': this process ({}) is left "
-                                       "over from an earlier attempt",
-                                       fields[1], fields[0], other.process));
   }
   remove_member(id);  // a client has one name only
   const bool is_early = *start + options_.head_start_s < started_;

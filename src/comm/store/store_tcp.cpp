@@ -76,7 +76,13 @@ std::string new_id() {
 // An error of the connection, not an answer of the store.
 class TcpStore::ConnectionLost : public base::CommAborted {
  public:
-  using base::CommAborted::CommAborted;
+  // `silent_s`: so long there was no reply.
+  ConnectionLost(const std::string& message, double silent_s)
+      : base::CommAborted(message), silent_s_(silent_s) {}
+  double silent_s() const { return silent_s_; }
+
+ private:
+  double silent_s_;
 };
 
 TcpStore::TcpStore(StoreAddress address, StoreOptions options)
@@ -98,10 +104,16 @@ std::vector<std::string> TcpStore::ask(const StoreMessage& request, size_t answe
     try {
       return ask_once(request, answers, expected_wait_s, stop);
     } catch (const ConnectionLost& error) {
-      if (options_.outage_s <= 0) throw;
+      if (options_.outage_s <= 0 || is_given_up_) throw;
       connect_again(error);
     }
   }
+}
+
+double TcpStore::reply_seconds() const {
+  // Where it may be away, a host that cannot be reached is noticed while there is time to end.
+  return options_.outage_s > 0 ? std::min(options_.reply_timeout_s, options_.outage_s / 6)
+                               : options_.reply_timeout_s;
 }
 
 void TcpStore::connect_again(const ConnectionLost& error) {
@@ -116,7 +128,11 @@ void TcpStore::connect_again(const ConnectionLost& error) {
     const bool is_leaving = options_.is_leaving != nullptr && *options_.is_leaving;
     const double allowed_s =
         is_leaving ? std::min(short_outage_s, options_.outage_s) : options_.outage_s;
-    if (std::chrono::duration<double>(SocketClock::now() - begin).count() > allowed_s) throw error;
+    const double tried_s = std::chrono::duration<double>(SocketClock::now() - begin).count();
+    if (tried_s > allowed_s - error.silent_s()) {
+      is_given_up_ = true;
+      throw error;
+    }
     try {
       received_.clear();
       socket_.reset();
@@ -135,20 +151,20 @@ void TcpStore::connect_again(const ConnectionLost& error) {
 }
 
 std::vector<std::string> TcpStore::ask_once(const StoreMessage& request, size_t answers,
-                                            double expected_wait_s,
-                                            const std::atomic<bool>* stop) {
-  const auto gone = [&](std::string_view why) {
+                                            double expected_wait_s, const std::atomic<bool>* stop) {
+  const auto gone = [&](std::string_view why, double silent_s = 0) {
     is_broken_ = true;
     return ConnectionLost(
         fmt::format("the store at {} is gone ({}): the launcher or the rank that ran it has ended",
-                    address_.text(), why));
+                    address_.text(), why),
+        silent_s);
   };
   if (is_broken_ || !socket_) throw gone("an earlier call failed");
   const std::string frame = encode(request);
   // A server that takes longer than its reply timeout is assumed to be dead.
-  const SocketClock::time_point end = socket_time_after(expected_wait_s + options_.reply_timeout_s);
+  const SocketClock::time_point end = socket_time_after(expected_wait_s + reply_seconds());
   for (size_t sent = 0; sent < frame.size();) {
-    if (!is_socket_ready(socket_->value(), POLLOUT, end)) throw gone("no reply");
+    if (!is_socket_ready(socket_->value(), POLLOUT, end)) throw gone("no reply", reply_seconds());
     const ssize_t count =
         ::send(socket_->value(), frame.data() + sent, frame.size() - sent, MSG_NOSIGNAL);
     if (count < 0 && errno != EAGAIN && errno != EINTR) throw gone(error_text(errno));
@@ -176,7 +192,8 @@ std::vector<std::string> TcpStore::ask_once(const StoreMessage& request, size_t 
       return std::move(answer->fields);
     }
     try {
-      if (!is_socket_ready(socket_->value(), POLLIN, end, stop)) throw gone("no reply");
+      if (!is_socket_ready(socket_->value(), POLLIN, end, stop))
+        throw gone("no reply", reply_seconds());
     } catch (const base::Stopped&) {
       is_broken_ = true;  // the reply may still come
       throw;

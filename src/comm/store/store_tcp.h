@@ -36,14 +36,14 @@ class TcpStore final : public Store {
   // Returns the fields of the reply, of which there must be `answers`. `expected_wait_s` is how
   // long the server may wait by intention. Throws Stopped when `stop` is set.
   std::vector<std::string> ask(const StoreMessage& request, size_t answers,
-                               double expected_wait_s = 0,
-                               const std::atomic<bool>* stop = nullptr);
+                               double expected_wait_s = 0, const std::atomic<bool>* stop = nullptr);
   // On the present connection. Throws ConnectionLost if it breaks. REQUIRES: mutex_ is held.
   std::vector<std::string> ask_once(const StoreMessage& request, size_t answers,
                                     double expected_wait_s, const std::atomic<bool>* stop);
   // Connects again, as the same member of the same epoch. Throws `error` if the store is away for
   // too long.
   void connect_again(const ConnectionLost& error);
+  double reply_seconds() const;
   int connected(const StoreOptions& options) const;
 
   const StoreAddress address_;
@@ -51,7 +51,8 @@ class TcpStore final : public Store {
   std::mutex mutex_;  // guards all members below: one request at a time
   std::optional<base::Descriptor> socket_;
   std::string received_;
-  bool is_broken_ = false;  // requests and replies may be out of step
+  bool is_broken_ = false;    // requests and replies may be out of step
+  bool is_given_up_ = false;  // it was away for longer than it may be
   std::string local_address_;
   std::atomic<int64_t> epoch_ = -1;  // -1: none
   std::string name_;                 // as which it has joined; empty: it has not

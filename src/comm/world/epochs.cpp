@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "base/error.h"
 #include "base/text/json.h"
 #include "base/text/json_depth.h"
+#include "comm/store/store_wire.h"
 
 namespace trireme::comm {
 namespace {
@@ -21,6 +23,11 @@ constexpr double look_seconds = 0.1;
 const std::string course_key = "course";
 std::string left_key(int rank) { return fmt::format("left/{}", rank); }
 std::string ready_key(int node) { return fmt::format("ready/{}", node); }
+std::string ready_text(int64_t epoch, int64_t placement) {
+  return fmt::format("{}/{}", epoch, placement);
+}
+const std::string placement_key = "placement";
+std::string spares_key(int node) { return fmt::format("spares/{}", node); }
 // Waiting needs a separate key.
 std::string formed_key(int64_t epoch) { return fmt::format("formed/{}", epoch); }
 std::string part_key(const std::string& spare) { return fmt::format("part/{}", spare); }
@@ -34,12 +41,11 @@ bool is_of(const std::optional<std::string>& value, int64_t epoch) {
 }
 
 std::unique_ptr<Store> run_store(const RankInfo& info) {
-  return open_store(parse_store_address(info.store),
-                    {.outage_s = info.outage_s(),
-                     .is_leaving = info.stop,
-                     .token = info.token,
-                     .stop = info.stop,
-                     .on_waiting = {}});
+  return open_store(parse_store_address(info.store), {.outage_s = info.outage_s(),
+                                                      .is_leaving = info.stop,
+                                                      .token = info.token,
+                                                      .stop = info.stop,
+                                                      .on_waiting = {}});
 }
 
 void throw_if_stopped(const RankInfo& info) {
@@ -74,17 +80,17 @@ std::vector<bool> EpochKeys::have_left(int64_t epoch, std::span<const int> ranks
   return have;
 }
 
-void EpochKeys::node_is_ready(int64_t next_epoch, int node) {
-  store_.set(ready_key(node), std::to_string(next_epoch));
+void EpochKeys::node_is_ready(int64_t next_epoch, int64_t placement, int node) {
+  store_.set(ready_key(node), ready_text(next_epoch, placement));
 }
 
-bool EpochKeys::are_ready(int64_t next_epoch, int nodes) {
+bool EpochKeys::are_ready(int64_t next_epoch, int64_t placement, std::span<const int> nodes) {
   std::vector<std::string> keys;
-  for (int node = 0; node < nodes; ++node) keys.push_back(ready_key(node));
-  for (const auto& value : store_.read(keys)) {
-    if (!is_of(value, next_epoch)) return false;
-  }
-  return true;
+  for (const int node : nodes) keys.push_back(ready_key(node));
+  const auto values = store_.read(keys);
+  return std::ranges::all_of(values, [&](const std::optional<std::string>& value) {
+    return value == ready_text(next_epoch, placement);
+  });
 }
 
 void EpochKeys::form(int64_t epoch) { (void)store_.set_once(formed_key(epoch), "1"); }
@@ -94,6 +100,25 @@ bool EpochKeys::is_formed(int64_t epoch) { return store_.try_get(formed_key(epoc
 bool EpochKeys::wait_until_formed(int64_t epoch, double seconds) {
   const std::string key = formed_key(epoch);
   return store_.wait({&key, 1}, seconds);
+}
+
+void EpochKeys::set_placement(const std::string& text) { store_.set(placement_key, text); }
+
+std::optional<std::string> EpochKeys::placement() { return store_.try_get(placement_key); }
+
+void EpochKeys::set_spares(int node, int spares) {
+  store_.set(spares_key(node), std::to_string(spares));
+}
+
+std::vector<int> EpochKeys::spares(int nodes) {
+  std::vector<std::string> keys;
+  for (int node = 0; node < nodes; ++node) keys.push_back(spares_key(node));
+  std::vector<int> spares;
+  for (const auto& value : store_.read(keys)) {
+    const auto number = value ? integer_from(*value) : std::nullopt;
+    spares.push_back(static_cast<int>(number.value_or(0)));
+  }
+  return spares;
 }
 
 void EpochKeys::give_part(const std::string& spare, const Part& part) {

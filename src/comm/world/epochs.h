@@ -6,10 +6,9 @@
 //   1. An epoch has a verdict. The launcher of node 0 settles its course: regroup, or end.
 //   2. Ranks that live end their groups, keep their state, and report that they have left. Every
 //      launcher starts a process for each rank of its node that is lost, and reports that its node
-//      is ready.
-//   3. When all nodes are, node 0 forms the next epoch; all ranks enter it. Until then new
-//   processes
-//      wait: the first that enters an epoch ends the ones below.
+//      is ready. The ranks of a node that is lost itself are placed on others, by node 0.
+//   3. When all nodes that are left are ready, node 0 forms the next epoch; all ranks enter it.
+//      Until then new processes wait: the first that enters an epoch ends the ones below.
 #pragma once
 
 #include <cstdint>
@@ -39,12 +38,20 @@ class EpochKeys {
   void rank_has_left(int64_t epoch, int rank);
   // Returns which of the ranks have reported so.
   std::vector<bool> have_left(int64_t epoch, std::span<const int> ranks);
-  void node_is_ready(int64_t next_epoch, int node);
-  bool are_ready(int64_t next_epoch, int nodes);
+  // `placement`: the version of the one that the node is ready with.
+  void node_is_ready(int64_t next_epoch, int64_t placement, int node);
+  bool are_ready(int64_t next_epoch, int64_t placement, std::span<const int> nodes);
   void form(int64_t epoch);
   bool is_formed(int64_t epoch);
   // Waits at most for this time.
   bool wait_until_formed(int64_t epoch, double seconds);
+
+  // Where ranks run, in the launchers' words; none: as at the start. Node 0 sets it.
+  void set_placement(const std::string& text);
+  std::optional<std::string> placement();
+  // How many spares wait on each of the nodes, as it reports.
+  void set_spares(int node, int spares);
+  std::vector<int> spares(int nodes);
 
   // The rank that a spare process becomes.
   struct Part {

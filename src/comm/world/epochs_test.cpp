@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -41,15 +42,29 @@ TEST_F(EpochsTest, what_is_said_of_one_epoch_does_not_hold_for_another) {
   keys.rank_has_left(3, 1);
   EXPECT_EQ(keys.have_left(3, ranks), (std::vector<bool>{false, true}));
   EXPECT_EQ(keys.have_left(4, ranks), (std::vector<bool>{false, false}));
-  keys.node_is_ready(4, 0);
-  EXPECT_FALSE(keys.are_ready(4, 2));
-  keys.node_is_ready(4, 1);
-  EXPECT_TRUE(keys.are_ready(4, 2));
-  EXPECT_FALSE(keys.are_ready(5, 2));
+  constexpr std::array nodes = {0, 2};
+  keys.node_is_ready(4, 0, 0);
+  EXPECT_FALSE(keys.are_ready(4, 0, nodes));
+  keys.node_is_ready(4, 0, 2);
+  EXPECT_TRUE(keys.are_ready(4, 0, nodes));
+  EXPECT_FALSE(keys.are_ready(4, 1, nodes)) << "with another placement of the ranks";
+  EXPECT_FALSE(keys.are_ready(5, 0, nodes));
   EXPECT_FALSE(keys.is_formed(4));
   keys.form(4);
   EXPECT_TRUE(keys.is_formed(4));
   EXPECT_FALSE(keys.wait_until_formed(5, 0.01));
+}
+
+TEST_F(EpochsTest, the_placement_and_the_spares_of_nodes_are_those_set_last) {
+  const auto table = store();
+  EpochKeys keys(*table);
+  EXPECT_EQ(keys.placement(), std::nullopt);
+  keys.set_placement("here");
+  keys.set_placement("there");
+  EXPECT_EQ(keys.placement(), "there");
+  keys.set_spares(2, 3);
+  keys.set_spares(2, 1);
+  EXPECT_EQ(keys.spares(4), (std::vector<int>{0, 0, 1, 0}));
 }
 
 TEST_F(EpochsTest, a_rank_leaves_and_enters_the_next_epoch_or_ends_with_its_course) {

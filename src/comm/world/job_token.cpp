@@ -13,6 +13,7 @@
 #include <span>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "base/error.h"
 #include "base/sha256.h"
@@ -96,6 +97,11 @@ JobTokenFile::JobTokenFile(const fs::path& folder, const std::string& attempt)
     throw cannot_write(path_, system_text(error));
   }
 }
+
+JobTokenFile::JobTokenFile(const fs::path& folder, const std::string& attempt, std::string token)
+    : path_(fs::absolute(folder) / name),
+      token_(std::move(token)),
+      text_(head_of(attempt) + token_ + "\n") {}
 
 JobTokenFile::~JobTokenFile() {
   std::error_code ignored;

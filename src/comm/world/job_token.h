@@ -22,6 +22,8 @@ class JobTokenFile {
   // necessary. `attempt` is what this job and attempt are known by, which may be public or empty.
   // Throws IoError.
   JobTokenFile(const std::filesystem::path& folder, const std::string& attempt);
+  // Instead: the file of a launcher that has died, and had this token.
+  JobTokenFile(const std::filesystem::path& folder, const std::string& attempt, std::string token);
   // Removes the file, unless another job has replaced it, and the folders that the constructor
   // created, if they are empty.
   ~JobTokenFile();

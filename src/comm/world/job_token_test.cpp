@@ -63,6 +63,14 @@ TEST_F(JobTokenTest, only_the_user_can_read_the_file_and_it_goes_with_the_job) {
   EXPECT_FALSE(fs::exists(root_ / "runs")) << "folders that it created and no one used";
 }
 
+TEST_F(JobTokenTest, the_file_of_a_launcher_that_died_goes_with_the_one_after_it) {
+  const auto left = std::make_unique<JobTokenFile>(folder_, "x");
+  { const JobTokenFile file(folder_, "x", random_token()); }
+  EXPECT_EQ(read_job_token(folder_, "x"), left->token()) << "that of another token stays";
+  { const JobTokenFile file(folder_, "x", left->token()); }
+  EXPECT_EQ(read_job_token(folder_, "x"), std::nullopt);
+}
+
 TEST_F(JobTokenTest, a_later_job_replaces_the_file_and_keeps_it) {
   auto first = std::make_unique<JobTokenFile>(folder_, "");
   const JobTokenFile second(folder_, "");

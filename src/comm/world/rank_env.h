@@ -21,6 +21,11 @@ using Environment = std::map<std::string, std::string>;
 enum class RankSource : uint8_t { none, trireme, torchrun, open_mpi, pmi, slurm };
 const char* name_of(RankSource source);  // "torchrun"
 
+// A node of a run that survives failures stops within this time if it does not reach the store any
+// more: the others may have gone on without it.
+constexpr double isolate_seconds = 30;
+constexpr double outage_seconds = isolate_seconds - 2;  // then its ranks are ended
+
 struct RankInfo {
   int rank = 0, world = 1;
   int local_rank = 0, local_world = 1;  // on this node
@@ -29,7 +34,7 @@ struct RankInfo {
   // The launcher replaces ranks that are lost, and this process may outlive its group (epochs.h).
   bool is_elastic = false;
   // So long its store may be away: the launcher that runs it is started again if it dies.
-  double outage_s() const { return is_elastic ? 30 : 0; }
+  double outage_s() const { return is_elastic ? outage_seconds : 0; }
   bool joins = false;  // the process replaces another one: it waits until the epoch is formed
   std::string spare;   // names a process that waits for a rank to replace; empty: it is a rank
   RankSource source = RankSource::none;

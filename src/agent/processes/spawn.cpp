@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/spawn.h"
+#include "agent/processes/spawn.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

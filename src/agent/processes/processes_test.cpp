@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/processes.h"
+#include "agent/processes/processes.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/processes.h"
+#include "agent/processes/processes.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -19,7 +19,7 @@
 
 #include "agent/guardian/kept_names.h"
 #include "agent/guardian/role.h"
-#include "agent/spawn.h"
+#include "agent/processes/spawn.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/system/descriptor_limit.h"

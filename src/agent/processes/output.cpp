@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/output.h"
+#include "agent/processes/output.h"
 
 #include <fmt/format.h>
 
