@@ -47,7 +47,7 @@ class Changeover {
   // ---- while an epoch runs
   // Reports how many spares wait here, if that has changed.
   void tell_spares();
-  // Returns which nodes are lost, as far as can be told from here. Of those that have no ranks,
+  // Returns which nodes are lost, as far as this one sees. Of those that have no ranks,
   // node 0 takes note.
   std::vector<int> lost_nodes(comm::Membership& membership, double now, bool judges_silence);
   // Returns what follows the verdict of this epoch; none: node 0 has not settled it.

@@ -47,7 +47,7 @@ EpochStore enter_epoch(const comm::Store& run_store, int64_t epoch, int node);
 // CommAborted if the store, which node 0 runs, is gone.
 class Agreement {
  public:
-  // Of those that decide, each publishes its outcome; all those that listen act on the decision.
+  // Every node that decides publishes its outcome; those that listen act on the decision.
   // The store must outlive it.
   Agreement(comm::Store& store, int node, std::vector<int> deciding, std::vector<int> listening)
       : store_(store),

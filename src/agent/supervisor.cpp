@@ -355,8 +355,8 @@ class Supervisor {
     return std::max({look_seconds, options_.detect_s / 20, world_ * seconds_a_rank});
   }
 
-  // Returns a verdict about the ranks of a node whose launcher ended without reporting why, or is
-  // not heard of; none if there is no such node.
+  // Returns a verdict about the ranks of a node whose launcher ended without reporting why, or
+  // announces itself no more; none if there is no such node.
   std::optional<comm::Verdict> lost_node() {
     const std::vector<int> lost = changeover_.lost_nodes(*membership_, now(), judges_silence());
     if (lost.empty()) return std::nullopt;
@@ -560,6 +560,7 @@ class Supervisor {
       agreement().confirm();
       membership_->leave();
     } catch (const base::CommAborted& ignored) {  // node 0 has ended, and with it the store
+    } catch (const base::Fenced& ignored) {       // the result says so
     }
   }
 

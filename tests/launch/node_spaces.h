@@ -22,7 +22,7 @@ class NodeSpaces {
   static std::string rendezvous() { return "10.77.0.1:29577"; }
   // Returns the words before a program's that run it on a node, with the token of a job.
   Words words_on(int node) const;
-  // Packets from and to the node are lost from now on, or no longer. No connection is told.
+  // Packets from and to the node are lost from now on, or no longer. Connections stay open.
   void cut(int node, bool is_cut);
 
  private:

@@ -15,7 +15,7 @@ constexpr int max_deaths = 5;                 // of a supervisor, within
 constexpr double max_deaths_seconds = 10;
 
 // Starts a supervisor and returns the exit code of the job: that of the supervisor, or 75 if one
-// after another died and the ranks were told to stop. Throws IoError.
+// after another died and the ranks were requested to stop. Throws IoError.
 int guard(const ProgramCall& call);
 // The same for a guardian that a supervisor has started in place of another one.
 int guard_again(const ProgramCall& call, Inheritance inherited);

@@ -26,7 +26,7 @@ class Keeper {
   Keeper() = default;
   // `call`: of this program.
   Keeper(ProgramCall call, Inheritance inherited);
-  // Tells the guardian that the work is done, unless `leaves_work` was called.
+  // The guardian is notified that the work is done.
   ~Keeper();
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;

@@ -35,7 +35,7 @@ struct ProgramCall {
   std::vector<std::string> words;  // the first is its name
   comm::Environment environment;   // without a role
 };
-// Starts the call in a role, in a process group of its own, with the signals blocked that it will
+// Starts the call in a role, in its own process group, with the signals blocked that it will
 // handle (agent/signals.h). `link`: its end. Returns its id. Throws IoError.
 pid_t start_in_role(const ProgramCall& call, Role role, int link, const Kept& kept);
 

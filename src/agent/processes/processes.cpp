@@ -34,7 +34,7 @@ base::Descriptor copy_of(int descriptor) {
   return copy;
 }
 
-// Of a process that was not started by this one.
+// How a process ended that was not started by this one.
 Ending ending_in(int endings, int slot) {
   int32_t code = 0;
   const ssize_t count = ::pread(endings, &code, sizeof(code), comm::ending_offset(slot));

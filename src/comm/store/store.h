@@ -93,7 +93,7 @@ struct StoreOptions {
   bool retries = true;          // until the deadline; otherwise the first failure is final
   double reply_timeout_s = 30;  // for a reply that needs no waiting
   // So long the store may be away, because its server is started again (store_log.h): calls wait
-  // for it, and are then made again. At most 2 s once `is_leaving` is set: nothing depends on the
+  // for it, and are then repeated. At most 2 s once `is_leaving` is set: nothing depends on the
   // store any more.
   double outage_s = 0;
   const std::atomic<bool>* is_leaving = nullptr;

@@ -133,7 +133,7 @@ void ProcessWorld::send_heartbeats() {
       found =
           own_verdict(VerdictKind::fenced, error.what(), fmt::format("fenced: {}", error.what()));
     } catch (const base::Error& error) {
-      // Its launcher is gone, which this rank was told by a request to stop: it saves, and ends.
+      // Its launcher is gone, which a request to stop has shown this rank: it saves, and ends.
       if (info_.is_elastic && is_stop_requested()) return;
       found = store_is_gone(error);
     }
