@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/register/register.h"
 #include "comm/store/store_connections.h"
 #include "comm/store/store_log.h"
 #include "comm/store/store_table.h"
@@ -44,6 +45,9 @@ class StoreServer {
     std::vector<int> sockets;
     // In which members of the server before this one join again; the others have gone.
     double rejoin_s = 5;
+    // That it serves, null: none; must outlive it. A swap syncs a file (journal_register.h) on the
+    // server's thread, and other clients wait for it. There is one per epoch and one per commit.
+    Register* run_register = nullptr;
   };
   // Throws IoError, with what to do, if the port is in use.
   explicit StoreServer(const Options& options);
@@ -84,6 +88,9 @@ class StoreServer {
   // Returns a key or name of a client as it stands in the table.
   std::string scoped(Id id, const std::string& key) const;
   StoreMessage read(const std::vector<std::string>& keys) const;
+  // Reads or swaps the run's register. A failure of its disk is an answer, so that the client stays
+  // a member.
+  StoreMessage ask_register(const StoreMessage& request) const;
   void wait(Id id, const std::vector<std::string>& fields);
   // Answers the client, or registers it for the next missing key.
   void continue_waiting(Id id);

@@ -32,6 +32,7 @@ class TcpStore final : public Store {
   void leave() override;
 
  private:
+  friend class StoreRegister;
   class ConnectionLost;
   // Returns the fields of the reply, of which there must be `answers`. `expected_wait_s` is how
   // long the server may wait by intention. Throws Stopped when `stop` is set.

@@ -12,22 +12,25 @@
 
 namespace trireme::comm {
 
-inline constexpr std::string_view store_protocol = "TRIREME3";
+inline constexpr std::string_view store_protocol = "TRIREME4";
 // The protocol and 64 hexadecimal digits.
 std::string store_handshake(const std::string& token);
 
 enum class StoreCode : uint8_t {
-  set,       // key, value
-  set_once,  // key, value -> the value of the key
-  add,       // key, delta -> sum
-  read,      // keys -> for each: "1", value, age in seconds; or "0", "", ""
-  wait,      // deadline in seconds, keys -> "1" or "0"
-  join,      // name, description of the process, its start (seconds since 1970)
-  leave,     //
-  enter,     // epoch
-  ok,        // reply
-  refused,   // reply: the reason
-  fenced,    // reply: the newest epoch, which is not that of the client
+  set,            // key, value
+  set_once,       // key, value -> the value of the key
+  add,            // key, delta -> sum
+  read,           // keys -> for each: "1", value, age in seconds; or "0", "", ""
+  wait,           // deadline in seconds, keys -> "1" or "0"
+  join,           // name, description of the process, its start (seconds since 1970)
+  leave,          //
+  enter,          // epoch
+  register_read,  // -> "done", revision, value; or "refused", "", the reason
+  // expected revision, value, request id -> "done" or "conflict", revision, value; or as above
+  register_swap,
+  ok,       // reply
+  refused,  // reply: the reason
+  fenced,   // reply: the newest epoch, which is not that of the client
 };
 
 struct StoreMessage {
