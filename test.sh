@@ -39,6 +39,8 @@ if [ "$full" -eq 1 ]; then
   TRIREME_FULL=1 ./build/release/tests/ckpt_tests --gtest_brief=1 --gtest_filter='*every_layout*:*sampled*' 2>&1 | follow "testing"
   echo "== testing many lives of processes, launchers that die, hosts that are lost, ranks that stall"
   TRIREME_FULL=1 ./build/release/tests/launch/launch_tests --gtest_brief=1 --gtest_filter='Lives*:Launch.two_nodes*:Launch.a_rank*:Guardian*:LostNode*' 2>&1 | follow "testing"
+  echo "== testing 100,000 simulated histories of a run's register"
+  TRIREME_FULL=1 ./build/release/tests/register_tests --gtest_brief=1 2>&1 | follow "testing"
   echo "== testing twenty histories of kills and resumes"
   TRIREME_FULL=1 ./build/release/tests/cli_tests --gtest_brief=1 --gtest_filter='*histories*' 2>&1 | follow "testing"
   echo "== testing the planner's memory of 3,000 layouts"
