@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/shape.h"
-#include "ckpt/disk/aligned.h"
+#include "ckpt/generation/file_sink.h"
 #include "ckpt/generation/folder.h"
 
 namespace trireme::ckpt {
@@ -20,24 +20,6 @@ int64_t chunk_size(int64_t file_bytes, int64_t chunk) {
   return std::min(chunk_bytes, file_bytes - chunk * chunk_bytes);
 }
 
-// Reads back with as many threads as have work.
-int64_t readers_of(int64_t chunks, const IoOptions& options) {
-  return options.reread ? std::min<int64_t>(options.queue_depth, chunks) : 0;
-}
-
-// Writes and syncs the text index of a data file that is durable.
-FileInfo write_index(Disk& disk, const std::filesystem::path& folder, const IndexView& index,
-                     std::string_view text) {
-  if (std::ssize(text) > max_index_bytes) {
-    throw base::IoError(
-        fmt::format("the index of rank {} would have {} bytes; at most {} can be "
-                    "read: save on more ranks, or larger pieces",
-                    index.rank, text.size(), max_index_bytes));
-  }
-  write_text(disk, folder / index_name(index.rank), text);
-  return {index.rank, index.data_bytes, std::ssize(text), hash_of(text)};
-}
-
 void expect_size(Disk& disk, const std::filesystem::path& path, int64_t bytes) {
   const int64_t found = disk.open(path)->size();
   if (found == bytes) return;
@@ -45,22 +27,6 @@ void expect_size(Disk& disk, const std::filesystem::path& path, int64_t bytes) {
       fmt::format("{} has {} bytes, not the {} that its rank wrote: do all ranks "
                   "see the same folder?",
                   path.string(), found, bytes));
-}
-
-// `memory` has one chunk per transfer in flight.
-void compare_with_disk(Disk& disk, const std::filesystem::path& path, const IndexView& index,
-                       std::span<std::byte> memory, const IoOptions& options) {
-  const auto file = disk.open(path);
-  for_each_in_flight(options.queue_depth, std::ssize(index.chunks), [&](int worker, int64_t chunk) {
-    const auto buffer = memory.subspan(static_cast<size_t>(worker * chunk_bytes),
-                                       static_cast<size_t>(chunk_size(index.data_bytes, chunk)));
-    file->read_at(chunk * chunk_bytes, buffer);
-    if (hash_of(buffer) == index.chunks[static_cast<size_t>(chunk)]) return;
-    throw base::IoError(
-        fmt::format("{}: bytes {} to {} are not what was written: the disk or the "
-                    "memory of this machine is faulty",
-                    path.string(), chunk * chunk_bytes, chunk * chunk_bytes + std::ssize(buffer)));
-  });
 }
 
 }  // namespace
@@ -108,42 +74,16 @@ Draft begin_generation(Disk& disk, const std::filesystem::path& given, int64_t s
   return draft;
 }
 
-int64_t writer_bytes(const FileLayout& layout, int rank, const IoOptions& options) {
-  const int64_t chunks = chunks_of(layout.bytes);
-  return Workspace::rounded(chunks * static_cast<int64_t>(sizeof(Hash))) +
-         Workspace::rounded(index_text_bytes({rank, layout.bytes, layout.tensors, {}}, chunks)) +
-         Workspace::rounded(readers_of(chunks, options) * chunk_bytes);
-}
-
 FileInfo write_data(Disk& disk, const DataToWrite& data, const IoOptions& options) {
-  const FileLayout& layout = data.layout;
-  TRIREME_CHECK(std::ssize(data.bytes) == layout.bytes, "{} bytes for a file of {}",
-                data.bytes.size(), layout.bytes);
-  AlignedBytes own_memory;
-  Workspace own(data.workspace != nullptr
-                    ? std::span<std::byte>()
-                    : own_memory.of(writer_bytes(layout, data.rank, options)));
-  Workspace& workspace = data.workspace != nullptr ? *data.workspace : own;
-  workspace.clear();
-  const int64_t chunks = chunks_of(layout.bytes);
-  const std::span<Hash> hashes = workspace.take_values<Hash>(chunks);
-  const IndexView index{data.rank, layout.bytes, layout.tensors, hashes};
-  const std::span<char> text = workspace.take_values<char>(index_text_bytes(index, chunks));
-  const std::span<std::byte> reread = workspace.take(readers_of(chunks, options) * chunk_bytes);
-  const auto path = data.folder / data_name(data.rank);
-  {
-    const auto file = disk.create(path, layout.bytes);
-    for_each_in_flight(options.queue_depth, chunks, [&](int, int64_t chunk) {
-      const auto bytes = data.bytes.subspan(static_cast<size_t>(chunk * chunk_bytes),
-                                            static_cast<size_t>(chunk_size(layout.bytes, chunk)));
-      hashes[static_cast<size_t>(chunk)] = hash_of(bytes);
-      file->write_at(chunk * chunk_bytes, bytes);
-    });
-    file->sync();
-  }
-  if (options.reread) compare_with_disk(disk, path, index, reread, options);
-  write_index_text(index, text);
-  return write_index(disk, data.folder, index, {text.data(), text.size()});
+  FileSink sink({.disk = disk,
+                 .folder = data.folder,
+                 .rank = data.rank,
+                 .layout = data.layout,
+                 .workspace = data.workspace},
+                options);
+  sink.begin();
+  sink.write(data.bytes);
+  return file_of(data.rank, sink.seal());
 }
 
 DataWriter::DataWriter(Disk& disk, const std::filesystem::path& folder, int rank, FileLayout layout)
@@ -168,9 +108,10 @@ FileInfo DataWriter::finish() {
   TRIREME_CHECK(written_ == index_.data_bytes, "{} of {} bytes", written_, index_.data_bytes);
   file_->sync();
   file_.reset();
-  return write_index(disk_, folder_,
-                     {index_.rank, index_.data_bytes, index_.tensors, index_.chunks},
-                     to_text(index_));
+  return file_of(
+      index_.rank,
+      write_index(disk_, folder_, {index_.rank, index_.data_bytes, index_.tensors, index_.chunks},
+                  to_text(index_)));
 }
 
 std::filesystem::path commit(Disk& disk, const Draft& draft, const Manifest& manifest,

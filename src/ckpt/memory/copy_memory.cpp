@@ -216,7 +216,7 @@ std::span<std::byte> CopyMemory::begin(int buffer) {
           static_cast<size_t>(shape_.bytes)};
 }
 
-void CopyMemory::seal(int buffer, const CopyLabel& label) {
+Hash CopyMemory::seal(int buffer, const CopyLabel& label) {
   Header h{.magic = magic,
            .version = version,
            .rank = shape_.rank,
@@ -231,6 +231,7 @@ void CopyMemory::seal(int buffer, const CopyLabel& label) {
   h.held = ~h.own.low;
   std::atomic_thread_fence(std::memory_order_seq_cst);
   *header(buffer) = h;
+  return h.content;
 }
 
 void CopyMemory::mark_held(int buffer) {

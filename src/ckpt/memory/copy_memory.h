@@ -85,8 +85,9 @@ class CopyMemory {
   void clear(int buffer);
   // The buffer is filling: returns its memory, at a multiple of 4,096 bytes.
   std::span<std::byte> begin(int buffer);
-  // The content is complete. REQUIRES: begin(), and no write since it was completed.
-  void seal(int buffer, const CopyLabel&);
+  // The content is complete; returns its hash. REQUIRES: begin(), and no write since it was
+  // completed.
+  Hash seal(int buffer, const CopyLabel&);
   // REQUIRES: sealed.
   void mark_held(int buffer);
 

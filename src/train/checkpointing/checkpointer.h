@@ -2,31 +2,27 @@
 // Checkpointer: saves the complete state of a run while training continues, and loads it into any
 // layout.
 //
-// A save takes the state after a step: a Snapshot copies it to host memory while the next step
-// computes; a thread writes, hashes and syncs.
-// With several ranks each writes its own file, and the first rank commits once all have reported in
-// poll() that theirs is durable. A failed save is logged and abandoned; training continues.
+// A save is a snapshot, a sink and a commit: a Snapshot copies the state after a step to host
+// memory (save/file_staging.h) while the next step computes; a thread writes it into a sink, the
+// rank's file (ckpt/generation/file_sink.h), which hashes and seals it; and the first rank commits
+// the generation once all ranks have reported in poll() that theirs is durable (save/commit.h). A
+// failed save is logged and abandoned; training continues.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/program_id.h"
-#include "ckpt/disk/workspace.h"
 #include "ckpt/generation/folder.h"
 #include "ckpt/generation/generation.h"
-#include "ckpt/generation/save.h"
 #include "ckpt/generation/tokenizer_copy.h"
 #include "engine/engine.h"
-#include "train/checkpointing/saved_state.h"
+#include "train/checkpointing/save/commit.h"
+#include "train/checkpointing/save/file_staging.h"
 #include "train/checkpointing/snapshot.h"
 #include "train/setup/rank.h"
 
@@ -72,7 +68,6 @@ class Checkpointer {
  public:
   Checkpointer(engine::Engine&, const spec::ModelSpec&, Rank&, device::Device&, ckpt::Disk&,
                CheckpointOptions options, CheckpointHooks hooks);
-  ~Checkpointer();  // waits for the thread
 
   // Predicts the host memory that saves of a rank take: the copy of the state and the workspace of
   // the writer. The text of the first rank's manifest comes on top.
@@ -137,32 +132,9 @@ class Checkpointer {
   std::string difference(int64_t step);
 
  private:
-  // The state of a save, which ranks exchange. Only the first rank commits.
-  enum class Phase : uint8_t { none, writing, written, committing, durable, failed, fenced };
-  struct Status {
-    Phase phase = Phase::none;
-    ckpt::FileInfo file;
-  };
-
-  // Creates the draft's folder on the first rank and sends its number to the others. Returns false
-  // if it could not be created.
-  bool begin_together(int64_t step);
-  Status status();
-  void set_status(const Status&, const std::string& problem);
-  // Runs `work` on the writer thread. An exception from it fails the save, and so does a thread
-  // that cannot be started.
-  void start(std::function<Status()> work);
-  static ckpt::IoOptions io_of(const ckpt::FileLayout&, bool reread);
-  static int64_t joining_bytes(const spec::Plan&);  // to join split weights in
-  // The writer of a rank first joins split weights, then writes the file, in the same memory.
-  static int64_t workspace_bytes(const ckpt::FileLayout&, const spec::Plan&, int rank,
-                                 const ckpt::IoOptions&);
-  ckpt::IoOptions io() const { return io_of(layout_, options_.reread); }
-  ckpt::FileInfo write();
-  void commit(const std::vector<Status>&);
-  void end_save(const std::vector<Status>&);
-  [[noreturn]] void throw_fenced();
-  void join();
+  // On the thread of the commit.
+  ckpt::Receipt store(const ckpt::Draft&);
+  void end_save(const SaveResult&);
   // Returns false if this rank cannot use it; `problem` has the reason.
   bool try_load(int64_t step, Loaded&, std::string& problem);
 
@@ -170,29 +142,14 @@ class Checkpointer {
   const spec::ModelSpec& model_;
   Rank& rank_;
   ckpt::Disk& disk_;
-  CheckpointOptions options_;
-  CheckpointHooks hooks_;
-  ckpt::FileLayout layout_;
-  device::HostBuffer memory_;
+  const CheckpointOptions options_;
+  const CheckpointHooks hooks_;
+  FileStaging staging_;
   // Declared after the memory that it copies to: its destructor waits for queued copies.
   Snapshot snapshot_;
-  std::byte* staged_;          // in memory_: the content of the file,
-  ckpt::Workspace workspace_;  // followed by the writer's workspace
-
-  // ---- the save that is in progress
-  bool is_saving_ = false;
-  int64_t step_ = 0;
-  std::optional<ckpt::Draft> draft_;
-  ckpt::Manifest manifest_;
+  Commit commit_;     // its destructor waits for the thread that uses the others
+  int64_t step_ = 0;  // of the last save
   double began_ = 0, stall_seconds_ = 0;
-  std::thread writer_;
-  std::mutex mutex_;  // guards status_ and problem_
-  std::condition_variable changed_;
-  Status status_;
-  std::string problem_;
-  // Set by commit() on the writer thread; read after that thread has ended.
-  double durable_at_ = 0;
-  std::string not_removed_;  // why older generations could not be removed
   SaveFigures figures_;
 };
 

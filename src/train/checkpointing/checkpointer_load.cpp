@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpointer: loading generations, and the start of a run in a folder that contains some.
 #include <algorithm>
-#include <array>
 
-#include "base/check.h"
 #include "base/error.h"
 #include "base/text/json.h"
 #include "train/checkpointing/checkpointer.h"
 #include "train/checkpointing/resume_point.h"
+#include "train/checkpointing/saved_state.h"
 
 namespace trireme::train {
 namespace {
@@ -106,23 +105,12 @@ std::optional<Checkpointer::Loaded> Checkpointer::load(const LoadOptions& option
   return loaded_none(options, steps);
 }
 
-void Checkpointer::continue_run(const Begin& begin) {
-  // All ranks name drafts alike: the first rank sends its writer to the others.
-  struct WriterBytes {
-    std::array<char, 40> run{};
-    int64_t epoch = 0;
-  } writer;
-  TRIREME_CHECK(begin.writer.run.size() < writer.run.size(), "run '{}'", begin.writer.run);
-  std::ranges::copy(begin.writer.run, writer.run.begin());
-  writer.epoch = begin.writer.epoch;
-  writer = rank_.gather(writer).front();
-  manifest_.writer = {.run = writer.run.data(), .epoch = writer.epoch};
-}
+void Checkpointer::continue_run(const Begin& begin) { commit_.set_writer(begin.writer); }
 
 void Checkpointer::begin_run(const Begin& begin) {
   continue_run(begin);
   rank_.on_first([&] {
-    std::vector<std::string> runs = {manifest_.writer.run};
+    std::vector<std::string> runs = {commit_.manifest().writer.run};
     if (!begin.previous_run.empty()) runs.push_back(begin.previous_run);
     for (const std::string& problem :
          ckpt::remove_leftovers(disk_, options_.folder, runs).problems) {

@@ -70,7 +70,7 @@ void use_first_leg(Incarnation& parts, const std::optional<KeptState>& kept) {
   parts.job = job_of(parts);
 }
 
-HostCopies copies_of(const Incarnation& parts, const FitJob& job) {
+HostBytes copies_of(const Incarnation& parts, const FitJob& job) {
   const int rank = parts.start.number;
   return {.checkpoint_bytes = checkpoint_bytes(parts.bench.config, job, rank),
           .rebuild_bytes =
@@ -127,7 +127,7 @@ void reserve_copies(Incarnation& parts, const CopyChoice& choice) {
   const RankStart& start = parts.start;
   const ckpt::CopyShape shape = copy_shape(parts);
   Platform& platform = parts.bench.platform;
-  HostCopies copies = copies_of(parts, *parts.job);
+  HostBytes copies = copies_of(parts, *parts.job);
   copies.peer_bytes = copies_bytes(copy_layout(parts.bench.model, parts.plan(), start.number),
                                    start.number, shape.buffers, platform.is_gpu());
   const int64_t available =

@@ -164,7 +164,7 @@ void check_fits(const FitJob& job, Platform& platform, int sharers, const FitKey
   check_fits(job, platform, sharers, keys, {});
 }
 
-void check_host_fits(const HostCopies& copies, int ranks, int64_t host_available_bytes) {
+void check_host_fits(const HostBytes& copies, int ranks, int64_t host_available_bytes) {
   const int64_t needed = ranks * copies.largest();
   if (needed <= host_available_bytes) return;
   throw base::OutOfMemory(fmt::format(
@@ -179,7 +179,7 @@ void check_host_fits(const HostCopies& copies, int ranks, int64_t host_available
 }
 
 void check_fits(const FitJob& job, Platform& platform, int sharers, const FitKeys& keys,
-                const HostCopies& copies) {
+                const HostBytes& copies) {
   if (!platform.is_gpu()) {
     const int64_t host = platform.host_available_bytes;
     const int64_t ranks = host_bytes(job, sharers);
@@ -199,7 +199,7 @@ void check_fits(const FitJob& job, Platform& platform, int sharers, const FitKey
 }
 
 int64_t missing_host_bytes(const FitJob& job, Platform& platform, int ranks,
-                           const HostCopies& copies, int64_t host_available_bytes) {
+                           const HostBytes& copies, int64_t host_available_bytes) {
   const int64_t plans = platform.is_gpu() ? 0 : host_bytes(job, ranks) + job.stand_in_bytes;
   return plans + ranks * copies.largest() - host_available_bytes;
 }

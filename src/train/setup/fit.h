@@ -71,7 +71,7 @@ void check_fits(const FitJob&, int64_t available_bytes, int64_t external_bytes,
 
 // Copies of a rank's state in host memory. Saves release theirs before the engine is rebuilt; those
 // that outlive the process stay.
-struct HostCopies {
+struct HostBytes {
   int64_t checkpoint_bytes = 0;  // for saves
   int64_t rebuild_bytes = 0;     // while the engine is replaced; 0: it never is
   int64_t peer_bytes = 0;        // that outlive the process (elastic.peer)
@@ -80,20 +80,20 @@ struct HostCopies {
 };
 
 // The same on a platform that has just been made and that `sharers` ranks share in equal parts. On
-// a CPU the sum over all ranks of this host, with HostCopies::largest() for each, is compared with
+// a CPU the sum over all ranks of this host, with HostBytes::largest() for each, is compared with
 // Platform::host_available_bytes. A device without a limit accepts any plan.
 void check_fits(const FitJob&, Platform&, int sharers, const FitKeys& keys,
-                const HostCopies& copies);
+                const HostBytes& copies);
 void check_fits(const FitJob&, Platform&, int sharers = 1, const FitKeys& keys = train_fit_keys());
 
 // On a GPU: throws OutOfMemory unless the copies of `ranks` ranks of this host fit the memory that
 // the host has left.
-void check_host_fits(const HostCopies&, int ranks, int64_t host_available_bytes);
+void check_host_fits(const HostBytes&, int ranks, int64_t host_available_bytes);
 
 // Returns the host memory that `ranks` ranks of this host need beyond what is available there, with
 // these copies for each; at most 0: they fit. REQUIRES: `platform` has just been made, or is on a
 // GPU.
-int64_t missing_host_bytes(const FitJob&, Platform& platform, int ranks, const HostCopies&,
+int64_t missing_host_bytes(const FitJob&, Platform& platform, int ranks, const HostBytes&,
                            int64_t host_available_bytes);
 
 // Returns the host memory that saves of a rank take under this configuration, as

@@ -246,7 +246,7 @@ TEST(Fit, the_state_must_fit_the_host_while_the_engine_is_rebuilt) {
   EXPECT_EQ(host_refusal(spread, 2 * total(spread) + 18, 2, 7, 9), "");
   EXPECT_NE(host_refusal(spread, 2 * total(spread) + 17, 2, 7, 9), "");
   // On a GPU only the copies are on the host.
-  const HostCopies copies{.checkpoint_bytes = 7, .rebuild_bytes = int64_t{3} << 30};
+  const HostBytes copies{.checkpoint_bytes = 7, .rebuild_bytes = int64_t{3} << 30};
   EXPECT_NO_THROW(check_host_fits(copies, 2, int64_t{6} << 30));
   try {
     check_host_fits(copies, 2, (int64_t{6} << 30) - 1);
@@ -260,7 +260,7 @@ TEST(Fit, the_state_must_fit_the_host_while_the_engine_is_rebuilt) {
 
 TEST(Fit, copies_that_outlive_processes_stay_beside_all_others) {
   const FitJob spread = job_of(2, 1, {.dp_replicate = 4});
-  const HostCopies copies{.checkpoint_bytes = 7, .rebuild_bytes = 9, .peer_bytes = 100};
+  const HostBytes copies{.checkpoint_bytes = 7, .rebuild_bytes = 9, .peer_bytes = 100};
   EXPECT_EQ(copies.largest(), 109);
   Platform platform = cpu_with(0);
   const int64_t needed = 2 * total(spread) + 2 * 109;

@@ -109,13 +109,15 @@ void MemoryCopies::begin_copy(const Point& point, int buffer) {
   TRIREME_CHECK(run_.size() < label.run.size(), "run '{}'", run_);
   std::ranges::copy(run_, label.run.begin());
   write_note(label, point.at, point.bf16_blocks, point.step_state);
-  const std::span<std::byte> block = memory_.begin(buffer);
-  write_table(layout_, engine_, block);
-  const Snapshot::Span span =
-      snapshot_.begin(staging_ ? staging_->data() : block.data(), point.other);
+  auto sink = std::make_unique<ckpt::CopySink>(memory_, buffer, label);
+  sink->begin();
+  const std::span<std::byte> content =
+      staging_ ? std::span(staging_->data(), sink->block().size()) : sink->block();
+  write_table(layout_, engine_, content);
+  const Snapshot::Span span = snapshot_.begin(content.data(), point.other);
   const std::scoped_lock lock(mutex_);
   buffers_[static_cast<size_t>(buffer)] = {State::filling, point.at.step};
-  jobs_.push_back({buffer, block, span, label});
+  jobs_.push_back({std::move(sink), content, span});
   ++figures_.copies;
   changed_.notify_all();
 }
@@ -175,7 +177,8 @@ bool MemoryCopies::is_aborted() const {
   return flags != nullptr && flags->value() > 0;
 }
 
-void MemoryCopies::seal(const Job& job) {
+void MemoryCopies::seal(Job& job) {
+  const int64_t step = job.sink->label().step;
   Buffer after;
   double seconds = 0;
   std::string problem;
@@ -184,18 +187,17 @@ void MemoryCopies::seal(const Job& job) {
     snapshot_.wait();
     seconds = snapshot_.seconds(job.span);
     if (!is_aborted()) {
-      // The table, which follows, is written already.
-      if (staging_) std::copy_n(staging_->data(), layout_.table, job.block.data());
-      memory_.seal(job.buffer, job.label);
-      after = {State::sealed, job.label.step};
+      job.sink->write(job.content);
+      job.sink->seal();
+      after = {State::sealed, step};
     }
   } catch (const base::CommAborted&) {
     // The epoch ends, and the copy with it: the buffer stays empty.
   } catch (const std::exception& error) {
-    problem = fmt::format("the copy of step {} was not sealed: {}", job.label.step, error.what());
+    problem = fmt::format("the copy of step {} was not sealed: {}", step, error.what());
   }
   const std::scoped_lock lock(mutex_);
-  buffers_[static_cast<size_t>(job.buffer)] = after;
+  buffers_[static_cast<size_t>(job.sink->buffer())] = after;
   copy_seconds_ = seconds;
   if (problem.empty()) return;
   ++failed_;

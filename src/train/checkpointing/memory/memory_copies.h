@@ -3,8 +3,9 @@
 // (ckpt/memory/copy_memory.h), so that a process that replaces it, and ranks that have gone
 // further, continue from a step of which every rank has a copy.
 //
-// A copy is made like a save: a Snapshot downloads the state into a buffer while the next step
-// computes, and a thread hashes and seals it. Before each copy the ranks exchange which steps they
+// A copy is made like a save: a Snapshot downloads the state while the next step computes, and a
+// thread writes it into a sink, a buffer of that memory (ckpt/memory/copy_sink.h), which hashes and
+// seals it. Before each copy the ranks exchange which steps they
 // have sealed, so a buffer is overwritten only when all of them hold a newer step; otherwise the
 // copy is skipped, on all ranks. A slow rank costs freshness, never time.
 //
@@ -19,6 +20,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -28,6 +30,7 @@
 
 #include "ckpt/generation/folder.h"
 #include "ckpt/memory/copy_memory.h"
+#include "ckpt/memory/copy_sink.h"
 #include "engine/engine.h"
 #include "train/checkpointing/memory/copy_pace.h"
 #include "train/checkpointing/snapshot.h"
@@ -91,10 +94,9 @@ class MemoryCopies {
     int64_t step = ckpt::CopySteps::empty;
   };
   struct Job {
-    int buffer = 0;
-    std::span<std::byte> block;
+    std::unique_ptr<ckpt::CopySink> sink;
+    std::span<const std::byte> content;
     Snapshot::Span span;
-    ckpt::CopyLabel label;
   };
 
   ckpt::CopySteps steps();
@@ -103,8 +105,8 @@ class MemoryCopies {
   double exposed_seconds(double step_seconds);
   void begin_copy(const Point&, int buffer);
   void mark_held(std::optional<int64_t> step);
-  void seal_jobs();       // on the thread
-  void seal(const Job&);  // likewise
+  void seal_jobs();  // on the thread
+  void seal(Job&);   // likewise
   bool is_aborted() const;
 
   engine::Engine& engine_;
