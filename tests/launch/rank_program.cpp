@@ -248,8 +248,10 @@ int train_epochs(const Options& options) {
              summary.copies.skipped, summary.copies.failed, summary.copies.exposed_seconds,
              summary.seconds);
   for (const train::RankFigures& rank : summary.ranks) {
-    fmt::print("kept {} of {}\n", rank.rebuild.measured_bytes, rank.rebuild.predicted_bytes);
-    fmt::print("copies {} of {}\n", rank.copies.measured_bytes, rank.copies.predicted_bytes);
+    fmt::print("kept {} of {}\n", rank.host.rebuild.measured_bytes,
+               rank.host.rebuild.predicted_bytes);
+    fmt::print("copies {} of {}\n", rank.host.copies.measured_bytes,
+               rank.host.copies.predicted_bytes);
   }
   return 0;
 }

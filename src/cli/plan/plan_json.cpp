@@ -94,7 +94,8 @@ Json planned_json(const PlanQuestion& q, const PlannedLayout& planned) {
                       {"load_bytes", planned.phases->load},
                       {"step_bytes", planned.phases->step},
                       {"save_host_bytes", planned.phases->save_host},
-                      {"copies_host_bytes", planned.phases->copies_host}};
+                      {"copies_host_bytes", planned.phases->copies_host},
+                      {"buffers_host_bytes", planned.phases->buffers_host}};
   }
   const std::optional<double> fixed_order = fixed_order_seconds(q, planned);
   json["fixed_order_seconds"] = fixed_order ? Json(*fixed_order) : Json(nullptr);

@@ -12,6 +12,7 @@
 #include "train/checkpointing/checkpointer.h"
 #include "train/report/throughput.h"
 #include "train/run/state/copied_state.h"
+#include "train/setup/host/host_buffers.h"
 
 namespace trireme::cli {
 namespace {
@@ -93,7 +94,10 @@ std::vector<MemoryItem> items_of(const PlanQuestion& q, const Proposal& p) {
 
 // All device memory is allocated before the first step; a checkpoint is loaded through host memory.
 PlanPhases phases_of(const PlanQuestion& q, const Proposal& p, int64_t bytes) {
-  PlanPhases phases{.start = bytes, .load = bytes, .step = bytes};
+  PlanPhases phases{.start = bytes,
+                    .load = bytes,
+                    .step = bytes,
+                    .buffers_host = train::host_buffer_bytes(p.confirmed.plan)};
   // The first rank of each stage: ranks differ most along pp.
   const int ranks_of_stage = p.layout.tp * p.layout.cp * p.layout.data_ranks();
   for (int stage = 0; stage < p.layout.pp; ++stage) {

@@ -79,12 +79,14 @@ base::Json summary_json(const train::TrainSummary& s) {
   for (const train::RankFigures& rank : s.ranks) {
     out["ranks"].push_back({{"memory_predicted_bytes", rank.predicted.total()},
                             {"memory_measured_bytes", rank.measured.total()},
-                            {"checkpoints_predicted_bytes", rank.checkpoints.predicted_bytes},
-                            {"checkpoints_measured_bytes", rank.checkpoints.measured_bytes},
-                            {"rebuild_predicted_bytes", rank.rebuild.predicted_bytes},
-                            {"rebuild_measured_bytes", rank.rebuild.measured_bytes},
-                            {"copies_predicted_bytes", rank.copies.predicted_bytes},
-                            {"copies_measured_bytes", rank.copies.measured_bytes},
+                            {"buffers_predicted_bytes", rank.host.buffers.predicted_bytes},
+                            {"buffers_measured_bytes", rank.host.buffers.measured_bytes},
+                            {"checkpoints_predicted_bytes", rank.host.checkpoints.predicted_bytes},
+                            {"checkpoints_measured_bytes", rank.host.checkpoints.measured_bytes},
+                            {"rebuild_predicted_bytes", rank.host.rebuild.predicted_bytes},
+                            {"rebuild_measured_bytes", rank.host.rebuild.measured_bytes},
+                            {"copies_predicted_bytes", rank.host.copies.predicted_bytes},
+                            {"copies_measured_bytes", rank.host.copies.measured_bytes},
                             {"traffic_predicted_bytes", rank.predicted_traffic_bytes},
                             {"traffic_counted_bytes", rank.counted_traffic_bytes}});
   }
@@ -115,8 +117,8 @@ base::Json summary_json(const train::TrainSummary& s) {
                           {"predicted_file_bytes", s.checkpoint_bytes},
                           {"stall_seconds", s.checkpoints.stall_seconds},
                           {"durable_seconds", s.checkpoints.durable_seconds},
-                          {"memory_predicted_bytes", s.checkpoint_memory.predicted_bytes},
-                          {"memory_measured_bytes", s.checkpoint_memory.measured_bytes}};
+                          {"memory_predicted_bytes", s.host_memory.checkpoints.predicted_bytes},
+                          {"memory_measured_bytes", s.host_memory.checkpoints.measured_bytes}};
   }
   if (s.copies.copies + s.copies.skipped > 0) {
     out["copies"] = {{"made", s.copies.copies},
@@ -136,8 +138,7 @@ void print_summary(const train::TrainSummary& s, bool with_curve) {
                obs::curve_text(series, {.is_unicode = is_utf8_locale(process_environment())}));
   }
   if (s.attempt_steps > 0) {
-    fmt::print("\n{}\n", train::memory_table_text(s.predicted, s.measured, s.checkpoint_memory,
-                                                  s.rebuild_memory, s.copy_memory));
+    fmt::print("\n{}\n", train::memory_table_text(s.predicted, s.measured, s.host_memory));
   }
   if (s.attempt_steps > 0 && s.ranks.size() > 1)
     fmt::print("{}\n", train::ranks_table_text(s.ranks));

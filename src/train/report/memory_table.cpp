@@ -22,8 +22,7 @@ std::vector<MemoryRow> memory_rows(const spec::MemoryTable& predicted,
 }
 
 std::string memory_table_text(const spec::MemoryTable& predicted, const spec::MemoryTable& measured,
-                              const HostMemoryUse& checkpoints, const HostMemoryUse& rebuild,
-                              const HostMemoryUse& copies) {
+                              const HostMemory& host) {
   std::vector<obs::Column> columns = {
       {"memory, bytes", obs::Align::left}, {"predicted"}, {"measured"}, {"difference"}};
   // Large numbers of bytes are hard to read.
@@ -44,15 +43,30 @@ std::string memory_table_text(const spec::MemoryTable& predicted, const spec::Me
   }
   cells.emplace_back();  // a rule above the sum
   if (!sum.is_empty()) add(sum);
-  for (const MemoryRow& host : {MemoryRow{"checkpoints, on the host", checkpoints.predicted_bytes,
-                                          checkpoints.measured_bytes},
-                                MemoryRow{"state during a rebuild, on the host",
-                                          rebuild.predicted_bytes, rebuild.measured_bytes},
-                                MemoryRow{"copies that outlive processes, on the host",
-                                          copies.predicted_bytes, copies.measured_bytes}}) {
-    if (!host.is_empty()) add(host);
-  }
+  const auto add_host = [&add](const char* name, const HostMemoryUse& use) {
+    const MemoryRow row{name, use.predicted_bytes, use.measured_bytes};
+    if (!row.is_empty()) add(row);
+  };
+  add_host("batches and signals, on the host", host.buffers);
+  add_host("checkpoints, on the host", host.checkpoints);
+  add_host("state during a rebuild, on the host", host.rebuild);
+  add_host("copies that outlive processes, on the host", host.copies);
   return obs::table_text(columns, cells);
+}
+
+std::string host_line(const HostBytes& host) {
+  std::string parts;
+  const auto add = [&parts](const char* name, int64_t bytes) {
+    if (bytes > 0)
+      parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, obs::bytes_text(bytes));
+  };
+  add("batches and signals", host.buffer_bytes);
+  add("checkpoints", host.checkpoint_bytes);
+  add("state while the engine is replaced (phases, row budgets of experts, fall-back to bf16)",
+      host.rebuild_bytes);
+  add("copies that outlive processes", host.peer_bytes);
+  return fmt::format("memory    at most {} of the host on each rank: {}",
+                     obs::bytes_text(host.largest()), parts);
 }
 
 std::string ranks_table_text(std::span<const RankFigures> ranks) {

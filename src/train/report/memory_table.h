@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "train/report/train_summary.h"
+#include "train/setup/fit.h"
 
 namespace trireme::train {
 
@@ -23,8 +24,10 @@ std::vector<MemoryRow> memory_rows(const spec::MemoryTable& predicted,
 
 // Predicted and measured bytes side by side, one row per purpose.
 std::string memory_table_text(const spec::MemoryTable& predicted, const spec::MemoryTable& measured,
-                              const HostMemoryUse& checkpoints = {},
-                              const HostMemoryUse& rebuild = {}, const HostMemoryUse& copies = {});
+                              const HostMemory& host = {});
+// The same as a line of the start, as predicted: the most that a rank has at one time, and what it
+// is for.
+std::string host_line(const HostBytes&);
 // One row per rank: memory, and the bytes that it sent.
 std::string ranks_table_text(std::span<const RankFigures> ranks);
 

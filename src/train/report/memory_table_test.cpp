@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "obs/terminal/number_text.h"
+
 namespace trireme::train {
 namespace {
 
@@ -38,8 +40,35 @@ TEST(MemoryTable, leaves_out_purposes_without_bytes) {
   EXPECT_NE(text.find("200"), std::string::npos) << text;
   EXPECT_EQ(text.find("gradients"), std::string::npos) << text;
   EXPECT_EQ(text.find("checkpoints"), std::string::npos) << text;
-  const std::string saving = memory_table_text({}, {}, {.predicted_bytes = 7, .measured_bytes = 7});
+  const std::string saving =
+      memory_table_text({}, {}, {.checkpoints = {.predicted_bytes = 7, .measured_bytes = 7}});
   EXPECT_NE(saving.find("checkpoints, on the host"), std::string::npos) << saving;
+  EXPECT_EQ(saving.find("batches"), std::string::npos) << saving;
+}
+
+TEST(MemoryTable, every_purpose_of_host_memory_has_a_row) {
+  const std::string text = memory_table_text({}, {},
+                                             {.buffers = {.predicted_bytes = 1001},
+                                              .checkpoints = {.predicted_bytes = 1002},
+                                              .rebuild = {.predicted_bytes = 1003},
+                                              .copies = {.predicted_bytes = 1004}});
+  for (const char* bytes : {"1,001", "1,002", "1,003", "1,004"}) {
+    EXPECT_NE(text.find(bytes), std::string::npos) << bytes << "\n" << text;
+  }
+}
+
+TEST(MemoryTable, the_line_of_the_start_has_the_largest_sum_and_its_parts) {
+  const int64_t mib = int64_t{1} << 20;
+  const std::string line = host_line({.checkpoint_bytes = 30 * mib,
+                                      .rebuild_bytes = 20 * mib,
+                                      .peer_bytes = 5 * mib,
+                                      .buffer_bytes = 2 * mib});
+  const std::string sum = obs::bytes_text(37 * mib);
+  EXPECT_NE(line.find("at most " + sum), std::string::npos) << line;
+  for (const int64_t part : {30, 20, 5, 2}) {
+    EXPECT_NE(line.find(" " + obs::bytes_text(part * mib)), std::string::npos) << line;
+  }
+  EXPECT_EQ(host_line({.buffer_bytes = mib}).find("checkpoints"), std::string::npos);
 }
 
 }  // namespace

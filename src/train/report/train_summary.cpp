@@ -25,20 +25,17 @@ void set_ranks(TrainSummary& summary, std::vector<RankFigures> ranks) {
   const RankFigures& device = *std::ranges::max_element(ranks, {}, [](const RankFigures& rank) {
     return weight_of(rank.predicted.total(), rank.measured.total());
   });
-  const RankFigures& host = *std::ranges::max_element(ranks, {}, [](const RankFigures& rank) {
-    return weight_of(rank.checkpoints.predicted_bytes, rank.checkpoints.measured_bytes);
-  });
   summary.predicted = device.predicted;
   summary.measured = device.measured;
-  summary.checkpoint_memory = host.checkpoints;
-  summary.rebuild_memory =
-      std::ranges::max(ranks, {}, [](const RankFigures& rank) {
-        return weight_of(rank.rebuild.predicted_bytes, rank.rebuild.measured_bytes);
-      }).rebuild;
-  if (summary.rebuild_memory.measured_bytes == 0) summary.rebuild_memory = {};
-  summary.copy_memory = std::ranges::max(ranks, {}, [](const RankFigures& rank) {
-                          return weight_of(rank.copies.predicted_bytes, rank.copies.measured_bytes);
-                        }).copies;
+  for (HostMemoryUse HostMemory::*purpose : {&HostMemory::buffers, &HostMemory::checkpoints,
+                                             &HostMemory::rebuild, &HostMemory::copies}) {
+    const auto weight = [purpose](const RankFigures& rank) {
+      const HostMemoryUse& use = rank.host.*purpose;
+      return weight_of(use.predicted_bytes, use.measured_bytes);
+    };
+    summary.host_memory.*purpose = std::ranges::max_element(ranks, {}, weight)->host.*purpose;
+  }
+  if (summary.host_memory.rebuild.measured_bytes == 0) summary.host_memory.rebuild = {};
   summary.ranks = std::move(ranks);
 }
 

@@ -20,9 +20,7 @@ namespace trireme::train {
 struct RankFigures {
   spec::MemoryTable predicted, measured;
   int64_t ledger_bytes = 0;
-  HostMemoryUse checkpoints;  // on the host
-  HostMemoryUse rebuild;      // on the host, while the engine is replaced; measured 0: it was not
-  HostMemoryUse copies;       // on the host, that outlive the process
+  HostMemory host;
   // Sent to other ranks in the run's steps.
   int64_t predicted_traffic_bytes = 0, counted_traffic_bytes = 0;
 };
@@ -53,11 +51,9 @@ struct TrainSummary {
   std::string export_problem;  // why the last export failed; empty: it succeeded
   // The memory tables of one rank; set_ranks() chooses it.
   spec::MemoryTable predicted, measured;
-  HostMemoryUse checkpoint_memory;  // chosen likewise; zero if the run does not save
-  HostMemoryUse rebuild_memory;     // of the rank with the largest; zero: no rebuild
-  HostMemoryUse copy_memory;        // of the rank with the largest copies; zero: none were kept
-  CopyFigures copies;               // on the first rank
-  std::vector<RankFigures> ranks;   // by rank
+  HostMemory host_memory;          // chosen likewise, each purpose for itself
+  CopyFigures copies;              // on the first rank
+  std::vector<RankFigures> ranks;  // by rank
   int64_t ledger_bytes = 0;
   int64_t driver_used_bytes = 0;  // on this GPU by all processes; 0 on a CPU
   std::string hardware;
@@ -70,8 +66,8 @@ struct TrainSummary {
 };
 
 // Sets `ranks`, and the memory tables to those of the rank whose measured bytes differ most from
-// the predicted ones; among equals, of the rank with the most predicted bytes. The memory of
-// checkpoints is chosen by the same rule for itself. REQUIRES: at least one rank.
+// the predicted ones; among equals, of the rank with the most predicted bytes. Host memory is
+// chosen by the same rule, each purpose for itself. REQUIRES: at least one rank.
 void set_ranks(TrainSummary&, std::vector<RankFigures> ranks);
 
 // Returns whether the state after the last step should have been saved and was not.

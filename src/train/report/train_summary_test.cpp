@@ -10,7 +10,7 @@ RankFigures figures(int64_t predicted, int64_t measured, int64_t checkpoints) {
   RankFigures rank;
   rank.predicted.params = predicted;
   rank.measured.params = measured;
-  rank.checkpoints = {.predicted_bytes = checkpoints, .measured_bytes = checkpoints};
+  rank.host.checkpoints = {.predicted_bytes = checkpoints, .measured_bytes = checkpoints};
   return rank;
 }
 
@@ -19,7 +19,7 @@ TEST(TrainSummary, the_rank_furthest_from_its_prediction_is_shown) {
   set_ranks(summary, {figures(100, 100, 7), figures(50, 40, 9), figures(30, 35, 8)});
   EXPECT_EQ(summary.predicted.total(), 50);
   EXPECT_EQ(summary.measured.total(), 40);
-  EXPECT_EQ(summary.checkpoint_memory.predicted_bytes, 9);
+  EXPECT_EQ(summary.host_memory.checkpoints.predicted_bytes, 9);
   EXPECT_EQ(summary.ranks.size(), 3U);
 }
 
@@ -27,7 +27,7 @@ TEST(TrainSummary, among_ranks_as_predicted_the_largest_is_shown) {
   TrainSummary summary;
   set_ranks(summary, {figures(30, 30, 0), figures(100, 100, 0), figures(50, 50, 0)});
   EXPECT_EQ(summary.predicted.total(), 100);
-  EXPECT_EQ(summary.checkpoint_memory.measured_bytes, 0);
+  EXPECT_EQ(summary.host_memory.checkpoints.measured_bytes, 0);
 }
 
 TEST(TrainSummary, a_run_that_saves_is_unsaved_unless_its_last_step_is_saved) {

@@ -17,6 +17,7 @@
 #include "train/run/state/copied_state.h"
 #include "train/run/state/copy_choice.h"
 #include "train/run/state/engine_state.h"
+#include "train/setup/host/host_buffers.h"
 #include "train/setup/run_identity.h"
 
 namespace trireme::train {
@@ -70,28 +71,30 @@ void use_first_leg(Incarnation& parts, const std::optional<KeptState>& kept) {
   parts.job = job_of(parts);
 }
 
-HostBytes copies_of(const Incarnation& parts, const FitJob& job) {
+HostBytes host_bytes_of(const Incarnation& parts, const FitJob& job) {
   const int rank = parts.start.number;
   return {.checkpoint_bytes = checkpoint_bytes(parts.bench.config, job, rank),
           .rebuild_bytes =
               parts.may_rebuild() ? state_copy_bytes(parts.bench.model, job.plan, rank) : 0,
-          .peer_bytes = parts.copies_bytes};
+          .peer_bytes = parts.copies_bytes,
+          .buffer_bytes = host_buffer_bytes(job.plan)};
 }
 
 // Throws OutOfMemory.
 void check_job_fits(const Incarnation& parts, const FitJob& job, Platform& platform) {
-  check_fits(job, platform, parts.start.device_sharers, train_fit_keys(), copies_of(parts, job));
+  check_fits(job, platform, parts.start.device_sharers, train_fit_keys(),
+             host_bytes_of(parts, job));
 }
 
 // Every leg must fit, before the first one begins.
 void check_legs_fit(const Incarnation& parts, Platform& platform) {
-  if (platform.is_gpu()) {
-    check_host_fits(copies_of(parts, *parts.job), parts.start.host_ranks,
-                    device::host_memory_available());
-  }
+  const int64_t host_bytes = platform.is_gpu() ? device::host_memory_available() : 0;
   for (const Leg& leg : parts.bench.data.legs()) {
     const std::unique_ptr<FitJob> job = job_of(parts, leg);
     try {
+      if (platform.is_gpu()) {
+        check_host_fits(host_bytes_of(parts, *job), parts.start.host_ranks, host_bytes);
+      }
       check_job_fits(parts, *job, platform);
     } catch (const base::OutOfMemory& error) {
       if (parts.bench.data.legs().size() == 1) throw;
@@ -127,35 +130,34 @@ void reserve_copies(Incarnation& parts, const CopyChoice& choice) {
   const RankStart& start = parts.start;
   const ckpt::CopyShape shape = copy_shape(parts);
   Platform& platform = parts.bench.platform;
-  HostBytes copies = copies_of(parts, *parts.job);
-  copies.peer_bytes = copies_bytes(copy_layout(parts.bench.model, parts.plan(), start.number),
-                                   start.number, shape.buffers, platform.is_gpu());
+  HostBytes host = host_bytes_of(parts, *parts.job);
+  host.peer_bytes = copies_bytes(copy_layout(parts.bench.model, parts.plan(), start.number),
+                                 start.number, shape.buffers, platform.is_gpu());
   const int64_t available =
       platform.is_gpu() ? device::host_memory_available() : platform.host_available_bytes;
   // What earlier epochs have reserved is not available any more, and needs no room.
   const bool is_reserved =
       ckpt::CopyMemory::reserved_bytes(start.memory_fd) >= shape.memory_bytes();
   int64_t missing =
-      is_reserved ? 0
-                  : missing_host_bytes(*parts.job, platform, start.host_ranks, copies, available);
+      is_reserved ? 0 : missing_host_bytes(*parts.job, platform, start.host_ranks, host, available);
   if (missing <= 0) {
     try {
       parts.copy_memory.emplace(start.memory_fd, shape);
     } catch (const base::OutOfMemory&) {
-      missing = copies.peer_bytes;
+      missing = host.peer_bytes;
     }
   }
   const std::vector<int64_t> all = parts.rank.gather(missing);
   const auto most = std::ranges::max_element(all);
   if (*most <= 0) {
-    parts.copies_bytes = copies.peer_bytes;
+    parts.copies_bytes = host.peer_bytes;
     return;
   }
   parts.copy_memory.reset();
   ckpt::CopyMemory::release(start.memory_fd);
   parts.no_copies =
       fmt::format("{} a rank do not fit beside the rest: the host of rank {} lacks {}",
-                  obs::bytes_text(copies.peer_bytes), most - all.begin(), obs::bytes_text(*most));
+                  obs::bytes_text(host.peer_bytes), most - all.begin(), obs::bytes_text(*most));
 }
 
 // Refuses a plan that does not fit before any rank allocates, and measures on a device that is
@@ -211,11 +213,13 @@ Incarnation::Incarnation(Bench& of_process, const RankStart& rank_start,
                                               bench.platform.backend,
                                               make_engine_options(bench.config), rank.mesh())),
       has_given_weights(read_init_weights(bench.config, *engine)) {
-  rebuild_memory.predicted_bytes = copies_of(*this, *job).rebuild_bytes;
+  rebuild_memory.predicted_bytes = host_bytes().rebuild_bytes;
   if (!kept) return;
   rebuild_memory.measured_bytes = kept->state.bytes();
   put_state(*engine, bench.model, rank.coord(), kept->state);
 }
+
+HostBytes Incarnation::host_bytes() const { return host_bytes_of(*this, *job); }
 
 bool Incarnation::may_overflow() const {
   return spec::moe_of(bench.model) != nullptr &&

@@ -46,6 +46,7 @@ struct Incarnation {
   // May the engine be replaced during the attempt: by phases, row budgets, fall-back to bf16, or a
   // later epoch?
   bool may_rebuild() const;
+  HostBytes host_bytes() const;  // predicted, of this rank with the current engine
   int64_t step_samples() const { return step_tokens(plan()) / plan().seq_len; }  // of all ranks
   // Replaces the engine by one for the sequence length and batch sizes of a leg, with the same
   // training state, which passes through host memory. REQUIRES: no other object refers to the

@@ -128,6 +128,7 @@ class Run {
   void finish();                                 // collective
   void summarise();                              // collective
 
+  HostMemory host_memory() const;                // of this rank
   const config::Config& config_;
   const TrainHooks& hooks_;
   RankStart start_;                // of the current epoch

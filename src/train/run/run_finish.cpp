@@ -88,13 +88,20 @@ int64_t Run::predicted_sent_bytes() const {
   return timeline_.engine_steps() * (sent.total() - sent.other);
 }
 
+HostMemory Run::host_memory() const {
+  const device::Ledger& used = bench_.platform.device->host_ledger();
+  return {.buffers = {.predicted_bytes = parts_->host_bytes().buffer_bytes,
+                      .measured_bytes = used.live(device::Mem::staging)},
+          .checkpoints = parts_->checkpoints->memory(),
+          .rebuild = parts_->rebuild_memory,
+          .copies = parts_->checkpoints->copy_memory()};
+}
+
 void Run::summarise() {
   const RankFigures own{.predicted = parts_->engine->predicted_memory(),
                         .measured = parts_->engine->measured(),
                         .ledger_bytes = bench_.platform.device->ledger().live(),
-                        .checkpoints = parts_->checkpoints->memory(),
-                        .rebuild = parts_->rebuild_memory,
-                        .copies = parts_->checkpoints->copy_memory(),
+                        .host = host_memory(),
                         .predicted_traffic_bytes = predicted_sent_bytes_ + predicted_sent_bytes(),
                         .counted_traffic_bytes = sent_bytes_};
   set_ranks(summary_, parts_->rank.gather(own));

@@ -11,6 +11,7 @@
 #include "obs/files/event_log.h"
 #include "obs/terminal/number_text.h"
 #include "spec/layout/layout.h"
+#include "train/report/memory_table.h"
 #include "train/run/run.h"
 #include "train/run/run_work.h"
 #include "train/run/validation.h"
@@ -172,12 +173,7 @@ void Run::describe() const {
        describe_run(bench_.model, parts_->plan(), bench_.platform, parts_->peaks)) {
     log(line);
   }
-  if (const int64_t bytes = parts_->rebuild_memory.predicted_bytes; bytes > 0) {
-    log(
-        fmt::format("memory    {} of the host on each rank while its engine is replaced (phases, "
-                    "row budgets of experts, fall-back to bf16)",
-                    obs::bytes_text(bytes)));
-  }
+  log(host_line(parts_->host_bytes()));
   for (const std::string& line : copies_lines(*parts_)) log(line);
   const int64_t done = parts_->resume_point ? parts_->resume_point->step() : 0;
   for (const std::string& line : bench_.data.describe(done + 1)) log(line);

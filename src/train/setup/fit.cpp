@@ -26,11 +26,12 @@ struct OtherMemory {
   int64_t checkpoints = 0;  // on the host, of all ranks there
   int64_t rebuild = 0;      // beyond `checkpoints`, of all ranks there
   int64_t peer = 0;         // copies that outlive processes, likewise
+  int64_t buffers = 0;      // of engines, likewise
   int64_t other_ranks = 0;  // on this host
   int64_t stand_ins = 0;
 
   int64_t total() const {
-    return libraries + checkpoints + rebuild + peer + other_ranks + stand_ins;
+    return libraries + checkpoints + rebuild + peer + buffers + other_ranks + stand_ins;
   }
 };
 
@@ -40,7 +41,7 @@ std::string table_of(const spec::MemoryTable& m, int64_t available_bytes,
     const char* name;
     int64_t bytes;
   };
-  const std::array<Row, 20> rows = {{{"parameters", m.params},
+  const std::array<Row, 21> rows = {{{"parameters", m.params},
                                      {"gradients", m.grads},
                                      {"optimizer", m.optim},
                                      {"stage inputs", m.stash_inputs},
@@ -58,6 +59,7 @@ std::string table_of(const spec::MemoryTable& m, int64_t available_bytes,
                                      {"checkpoint buffers", other.checkpoints},
                                      {"state, while the engine is rebuilt", other.rebuild},
                                      {"copies that outlive processes", other.peer},
+                                     {"batches and signals of steps", other.buffers},
                                      {"other ranks on this host", other.other_ranks},
                                      {"stand-ins for messages", other.stand_ins}}};
   const int64_t needed = m.total() + other.total();
@@ -164,18 +166,17 @@ void check_fits(const FitJob& job, Platform& platform, int sharers, const FitKey
   check_fits(job, platform, sharers, keys, {});
 }
 
-void check_host_fits(const HostBytes& copies, int ranks, int64_t host_available_bytes) {
-  const int64_t needed = ranks * copies.largest();
+void check_host_fits(const HostBytes& host, int ranks, int64_t host_available_bytes) {
+  const int64_t needed = ranks * host.largest();
   if (needed <= host_available_bytes) return;
   throw base::OutOfMemory(fmt::format(
-      "the host has {} left, and copies of the training state of the {} ranks on it need {}: {} a "
-      "rank for checkpoints, {} a rank while the engine is rebuilt for another phase, row budget "
-      "or "
-      "recipe (nothing was allocated); use more hosts, share the state among more ranks "
-      "(parallelism.zero_stage), or leave out what needs the copy (checkpoint.enable, [[phase]], "
-      "precision.fallback, moe.overflow)",
-      gib(host_available_bytes), ranks, gib(needed), gib(copies.checkpoint_bytes),
-      gib(copies.rebuild_bytes)));
+      "the host has {} left, and the {} ranks on it need {}: {} a rank for checkpoints, {} a rank "
+      "while the engine is rebuilt for another phase, row budget or recipe, {} a rank for copies "
+      "that outlive processes, {} a rank for batches and signals of steps (nothing was allocated); "
+      "use more hosts, share the state among more ranks (parallelism.zero_stage), or leave out "
+      "what needs a copy (checkpoint.enable, [[phase]], precision.fallback, moe.overflow)",
+      gib(host_available_bytes), ranks, gib(needed), gib(host.checkpoint_bytes),
+      gib(host.rebuild_bytes), gib(host.peer_bytes), gib(host.buffer_bytes)));
 }
 
 void check_fits(const FitJob& job, Platform& platform, int sharers, const FitKeys& keys,
@@ -185,8 +186,9 @@ void check_fits(const FitJob& job, Platform& platform, int sharers, const FitKey
     const int64_t ranks = host_bytes(job, sharers);
     const OtherMemory other{
         .checkpoints = copies.checkpoint_bytes * sharers,
-        .rebuild = (copies.largest() - copies.peer_bytes - copies.checkpoint_bytes) * sharers,
+        .rebuild = std::max<int64_t>(0, copies.rebuild_bytes - copies.checkpoint_bytes) * sharers,
         .peer = copies.peer_bytes * sharers,
+        .buffers = copies.buffer_bytes * sharers,
         .other_ranks = ranks - job.memory(job.plan).total()};
     if (ranks + copies.largest() * sharers + job.stand_in_bytes > host) {
       refuse(job, host, other, advice(job, host / sharers, copies.largest(), keys, false));

@@ -69,14 +69,18 @@ FitOption smallest_option(const FitJob&, const FitKeys&);
 void check_fits(const FitJob&, int64_t available_bytes, int64_t external_bytes,
                 const FitKeys& keys = train_fit_keys());
 
-// Copies of a rank's state in host memory. Saves release theirs before the engine is rebuilt; those
-// that outlive the process stay.
+// Host memory of a rank besides that of its plan: copies of its state, and the buffers of its
+// engine. Saves release their copy before the engine is rebuilt; those that outlive the process
+// stay.
 struct HostBytes {
   int64_t checkpoint_bytes = 0;  // for saves
   int64_t rebuild_bytes = 0;     // while the engine is replaced; 0: it never is
   int64_t peer_bytes = 0;        // that outlive the process (elastic.peer)
+  int64_t buffer_bytes = 0;      // host_buffer_bytes()
 
-  int64_t largest() const { return std::max(checkpoint_bytes, rebuild_bytes) + peer_bytes; }
+  int64_t largest() const {
+    return std::max(checkpoint_bytes, rebuild_bytes) + peer_bytes + buffer_bytes;
+  }
 };
 
 // The same on a platform that has just been made and that `sharers` ranks share in equal parts. On
@@ -86,12 +90,12 @@ void check_fits(const FitJob&, Platform&, int sharers, const FitKeys& keys,
                 const HostBytes& copies);
 void check_fits(const FitJob&, Platform&, int sharers = 1, const FitKeys& keys = train_fit_keys());
 
-// On a GPU: throws OutOfMemory unless the copies of `ranks` ranks of this host fit the memory that
+// On a GPU: throws OutOfMemory unless these bytes of `ranks` ranks of this host fit the memory that
 // the host has left.
 void check_host_fits(const HostBytes&, int ranks, int64_t host_available_bytes);
 
 // Returns the host memory that `ranks` ranks of this host need beyond what is available there, with
-// these copies for each; at most 0: they fit. REQUIRES: `platform` has just been made, or is on a
+// these bytes for each; at most 0: they fit. REQUIRES: `platform` has just been made, or is on a
 // GPU.
 int64_t missing_host_bytes(const FitJob&, Platform& platform, int ranks, const HostBytes&,
                            int64_t host_available_bytes);

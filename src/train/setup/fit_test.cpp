@@ -258,6 +258,42 @@ TEST(Fit, the_state_must_fit_the_host_while_the_engine_is_rebuilt) {
   }
 }
 
+TEST(Fit, buffers_of_the_engine_count_besides_every_copy_of_the_state) {
+  const HostBytes host{.checkpoint_bytes = 7, .rebuild_bytes = 9, .buffer_bytes = 5};
+  EXPECT_EQ(host.largest(), 14);
+  const FitJob spread = job_of(2, 1, {.dp_replicate = 4});
+  Platform platform = cpu_with(2 * total(spread) + 2 * 14);
+  EXPECT_NO_THROW(check_fits(spread, platform, 2, train_fit_keys(), host));
+  platform = cpu_with(2 * total(spread) + 2 * 14 - 1);
+  try {
+    check_fits(spread, platform, 2, train_fit_keys(), host);
+    ADD_FAILURE() << "accepted";
+  } catch (const base::OutOfMemory& error) {
+    EXPECT_NE(std::string(error.what()).find("batches and signals of steps"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Fit, a_refusal_of_a_host_with_gpus_names_every_purpose) {
+  constexpr int64_t gib = int64_t{1} << 30;
+  const HostBytes host{.checkpoint_bytes = 4 * gib,
+                       .rebuild_bytes = 3 * gib,
+                       .peer_bytes = 2 * gib,
+                       .buffer_bytes = gib};
+  EXPECT_NO_THROW(check_host_fits(host, 8, 8 * 7 * gib));
+  try {
+    check_host_fits(host, 8, 8 * 7 * gib - 1);
+    ADD_FAILURE() << "accepted";
+  } catch (const base::OutOfMemory& error) {
+    const std::string text = error.what();
+    for (const char* part :
+         {"56.000 GiB", "4.000 GiB a rank for checkpoints", "3.000 GiB a rank while",
+          "2.000 GiB a rank for copies", "1.000 GiB a rank for batches"}) {
+      EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+    }
+  }
+}
+
 TEST(Fit, copies_that_outlive_processes_stay_beside_all_others) {
   const FitJob spread = job_of(2, 1, {.dp_replicate = 4});
   const HostBytes copies{.checkpoint_bytes = 7, .rebuild_bytes = 9, .peer_bytes = 100};
