@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 
+#include "base/rng.h"
 #include "comm/gloo.h"
 #include "obs/clock.h"
 #include "tests/record/record_rig.h"
@@ -111,6 +113,47 @@ TEST_F(RecordTest, killed_and_resumed_attempts_close_and_repeated_steps_count_on
   EXPECT_GT(ledger.tokens.repeated, 0);
 }
 
+// Returns the hash of the samples that a step must consume: those that follow the step before.
+double samples_of_step(int64_t step) {
+  constexpr int64_t batch = 4;
+  uint64_t sum = 0;
+  for (int64_t sample = (step - 1) * batch; sample < step * batch; ++sample) {
+    sum += base::hash_of(static_cast<uint64_t>(sample));
+  }
+  return static_cast<double>(sum & ((uint64_t{1} << 53) - 1));
+}
+
+// Expects that steps 1 to `last` have each consumed their samples, in every attempt that made them:
+// the ids of all steps are a permutation, none is lost and none doubled. Returns how many steps
+// were made more than once. REQUIRES: every step was logged.
+int64_t expect_all_samples(const Scratch& scratch, int64_t last) {
+  std::map<int64_t, int64_t> times;
+  for (const base::Json& line : train_lines(scratch)) {
+    const auto step = line.at("step").get<int64_t>();
+    ++times[step];
+    EXPECT_EQ(line.at("samples").get<double>(), samples_of_step(step)) << "step " << step;
+  }
+  EXPECT_EQ(std::ssize(times), last);
+  EXPECT_EQ(times.begin()->first, 1);
+  EXPECT_EQ(times.rbegin()->first, last);
+  return std::ranges::count_if(times, [](const auto& of_step) { return of_step.second > 1; });
+}
+
+TEST_F(RecordTest, after_kills_on_any_ranks_no_sample_is_lost_or_doubled) {
+  for (const char* degree : {"2", "1", "4"}) {
+    (void)train_until(SIGKILL,
+                      {"--resume=auto", "--metrics.log_freq=1", "--checkpoint.interval=7",
+                       fmt::format("--parallelism.data_parallel_shard_degree={}", degree)});
+  }
+  int64_t last = 0;  // of any attempt
+  for (const obs::PhaseRecord& span : spans(scratch_)) last = std::max(last, span.last_step);
+  const Outcome final_attempt =
+      train({"--resume=auto", "--metrics.log_freq=1", "--parallelism.data_parallel_shard_degree=2",
+             fmt::format("--training.steps={}", last + 20)});
+  ASSERT_EQ(final_attempt.exit_code, exit_done) << final_attempt.err;
+  EXPECT_GT(expect_all_samples(scratch_, last + 20), 0) << "a kill loses the steps since the save";
+}
+
 TEST_F(RecordTest, a_run_whose_data_changes_fails_and_closes) {
   Running running(scratch_.path(), trireme_command({"train", "stops.toml"}));
   ASSERT_TRUE(running.wait_for([&] { return has_spans() && spans(scratch_).size() > 2; }));
@@ -152,6 +195,24 @@ TEST_F(RecordTest, the_launcher_records_its_verdict_and_the_restart) {
   EXPECT_EQ(seconds_of(ledger, Phase::queue), 0);
   const base::Json alert = base::Json::parse(scratch_.read("alert.json"));
   EXPECT_EQ(alert.at("data").at("rule"), "verdict");
+}
+
+TEST_F(RecordTest, a_rank_that_is_replaced_repeats_steps_with_the_same_samples) {
+  if (!comm::gloo_status().empty()) GTEST_SKIP() << comm::gloo_status();
+  Job job(scratch_, {.ranks = 2, .train_words = {"--metrics.log_freq=1"}, .launch_words = {}});
+  ASSERT_TRUE(job.wait_for([&] { return has_spans() && spans(scratch_).back().last_step > 20; }))
+      << job.log();
+  std::mt19937 random(1);
+  job.stop(Stop::kill_rank, random);
+  ASSERT_TRUE(job.wait_for([&] { return !events_of(scratch_, EventKind::replan).empty(); }))
+      << job.log();
+  const int64_t before = spans(scratch_).back().last_step;
+  ASSERT_TRUE(job.wait_for([&] { return spans(scratch_).back().last_step > before + 20; }))
+      << job.log();
+  job.stop(Stop::terminate, random);
+  (void)job.wait();
+  (void)expect_all_samples(scratch_, spans(scratch_).back().last_step);
+  EXPECT_TRUE(events_of(scratch_, EventKind::hardware).empty()) << job.log();
 }
 
 TEST_F(RecordTest, overwriting_a_run_removes_its_record) {

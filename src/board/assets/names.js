@@ -42,7 +42,7 @@ const tag_words = {
   'throughput(tps)': 'tokens per second', tflops: 'TFLOP/s', 'mfu(%)': 'MFU', 'hfu(%)': 'HFU', tokens: 'tokens so far',
   epoch: 'epoch', 'time_metrics/end_to_end(s)': 'time of a step', 'time_metrics/data_loading(s)': 'waiting for batches',
   'memory/max_active(GiB)': 'memory', skipped_steps: 'skipped steps so far', loss_scale: 'loss scale',
-  'tokens/trained': 'trained tokens', 'tokens/masked': 'masked tokens', 'tokens/padding': 'padding',
+  samples: 'hash of the samples', 'tokens/trained': 'trained tokens', 'tokens/masked': 'masked tokens', 'tokens/padding': 'padding',
   'checkpoint/stall_seconds': 'steps waited for a checkpoint', 'checkpoint/durable_seconds': 'until a checkpoint is durable',
   'checkpoint/bytes': 'size of a checkpoint', 'checkpoint/bytes_per_second': 'speed of a checkpoint',
   'export/seconds': 'export of weights', 'export/bytes': 'size of an export',

@@ -2,6 +2,7 @@
 #include "train/batches/batches.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "base/check.h"
@@ -42,6 +43,17 @@ uint64_t content_hash(const data::Batch& batch, size_t index) {
   return hash;
 }
 
+// Returns the sum of hashes of samples and their places in the batch of a step, of which they are
+// micro-batch `microbatch`.
+uint64_t place_hash(std::span<const int64_t> samples, int microbatch) {
+  auto place = static_cast<uint64_t>(microbatch) * samples.size();
+  uint64_t sum = 0;
+  for (const int64_t sample : samples) {
+    sum += base::hash_of(base::hash_of(static_cast<uint64_t>(sample)) + place++);
+  }
+  return sum;
+}
+
 // Returns the split of a step into micro-batches, over all ranks.
 data::BatchSplit whole_step(const spec::Plan& plan) {
   const int count = plan.layout.logical_dp * spec::worker_microbatches(plan);
@@ -65,6 +77,7 @@ TrainBatches::TrainBatches(const data::SampleProvider& sampler, const spec::Plan
                            const spec::Coord& coord, int64_t first_step, int64_t shift)
     : microbatches_(microbatches_of(plan, coord)),
       hashes_(microbatches_.size()),
+      place_hashes_(microbatches_.size()),
       filled_samples_(microbatches_.size()),
       split_(whole_step(plan)),
       shift_(shift),
@@ -78,6 +91,10 @@ TrainBatches::TrainBatches(const data::SampleProvider& sampler, const spec::Plan
                   {.first_batch = first_step * static_cast<int64_t>(microbatches_.size()),
                    .depth = 2 * static_cast<int>(microbatches_.size())}) {}
 
+uint64_t TrainBatches::step_hash() const {
+  return std::accumulate(place_hashes_.begin(), place_hashes_.end(), uint64_t{0});
+}
+
 void TrainBatches::fill(int index, const engine::HostMicrobatch& out) {
   const double called = obs::steady_seconds();
   std::optional<base::ActivityPhaseScope> waits(base::data_phase);
@@ -88,6 +105,8 @@ void TrainBatches::fill(int index, const engine::HostMicrobatch& out) {
   uint64_t& hash = hashes_.at(static_cast<size_t>(index));
   hash = 0;
   for (const int64_t sample : batch.samples) hash += base::hash_of(static_cast<uint64_t>(sample));
+  place_hashes_.at(static_cast<size_t>(index)) =
+      place_hash(batch.samples, microbatches_[static_cast<size_t>(index)]);
   const size_t seq_len = batch.labels.size() / batch.samples.size();
   std::vector<Filled>& filled = filled_samples_[static_cast<size_t>(index)];
   filled.clear();

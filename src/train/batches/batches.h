@@ -26,6 +26,10 @@ class TrainBatches final : public engine::MicrobatchSource {
                int64_t first_step, int64_t shift = 0);
   void fill(int index, const engine::HostMicrobatch&) override;
   uint64_t sample_hash(int index) const override { return hashes_.at(static_cast<size_t>(index)); }
+  // Returns a hash of the samples that this rank has consumed in the step that was filled last, and
+  // of the place of each in the step's batch: a sum, in which the order of micro-batches does not
+  // matter.
+  uint64_t step_hash() const;
   // The samples of a micro-batch of the step that was filled last.
   struct Filled {
     int64_t position = 0;
@@ -42,6 +46,7 @@ class TrainBatches final : public engine::MicrobatchSource {
  private:
   std::vector<int> microbatches_;                    // of the whole step, by index of this rank
   std::vector<uint64_t> hashes_;                     // of the filled samples, by index
+  std::vector<uint64_t> place_hashes_;               // of them with their places, likewise
   std::vector<std::vector<Filled>> filled_samples_;  // by index
   data::BatchSplit split_;
   int64_t shift_;

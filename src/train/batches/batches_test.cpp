@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "comm/mesh.h"
 #include "comm/threads.h"
 #include "device/cpu/cpu_device.h"
 #include "kernels/table.h"
@@ -100,6 +101,39 @@ TEST(TrainBatches, every_layout_consumes_each_sample_once) {
         {.tp = 2, .sequence_parallel = true}}) {
     EXPECT_EQ(problem_of(split, own), "") << spec::words(split);
   }
+}
+
+// Returns the hash of what the ranks of a layout consume together in a step.
+uint64_t step_hash_of(const spec::Layout& split, int64_t step, int64_t shift = 0) {
+  const spec::Plan plan = plan_of(split);
+  const std::vector<int32_t> tokens(2000, 7);
+  const auto data = data::tokens_in_memory(tokens, -1);
+  const data::Sampler sampler(*data, {.seed = 3, .seq_len = 8});
+  std::vector<int32_t> memory(17 * 4);
+  uint64_t sum = 0;
+  for (int number = 0; number < static_cast<int>(split.ranks()); ++number) {
+    TrainBatches batches(sampler, plan, comm::coord_of(plan.mesh, number), step, shift);
+    for (int index = 0; index < static_cast<int>(batches.microbatches()); ++index) {
+      batches.fill(index, {std::span(memory).subspan(0, 16), std::span(memory).subspan(16, 16),
+                           std::span(memory).subspan(32, 16), std::span(memory).subspan(48, 17)});
+    }
+    sum += batches.step_hash();
+  }
+  return sum;
+}
+
+TEST(TrainBatches, the_hash_of_a_step_is_that_of_its_samples_on_any_ranks) {
+  const spec::Layout whole{.logical_dp = 4}, on_two{.dp_replicate = 2, .logical_dp = 4},
+      on_four{.dp_replicate = 4};
+  const uint64_t hash = step_hash_of(whole, 5);
+  EXPECT_EQ(step_hash_of(whole, 5), hash);
+  EXPECT_EQ(step_hash_of(on_two, 5), hash);
+  EXPECT_EQ(step_hash_of(on_four, 5), hash);
+  EXPECT_NE(step_hash_of(whole, 6), hash);
+  // The same samples but one, and the same samples in other places.
+  EXPECT_NE(step_hash_of(whole, 5, 1), hash);
+  EXPECT_NE(step_hash_of(whole, 4, 16), step_hash_of(whole, 5, 1));
+  EXPECT_EQ(step_hash_of(whole, 4, 16), hash);
 }
 
 TEST(TrainBatches, the_same_samples_on_two_ranks_are_detected) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// RepeatedSteps: a step that is computed again must give the same loss. It compares what steps
-// returned that a run computes twice, because a rank was replaced or because it went back to a
-// checkpoint, so that every recovery is a check for silent corruption. Pure.
+// RepeatedSteps: a step that is computed again must consume the same samples and give the same
+// loss. It compares what steps returned that a run computes twice, because a rank was replaced or
+// because it went back to a checkpoint, so that every recovery is a check for silent corruption.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +19,20 @@ class RepeatedSteps {
   explicit RepeatedSteps(bool is_exact) : is_exact_(is_exact) {}
   static constexpr double tolerance = 1e-3;
 
-  // Results of a step, of all ranks together. The samples of a step are compared with the order of
-  // the data wherever it is read, so equal tokens stand for them here.
+  // Results of a step: of all ranks together, and what this rank has consumed.
   struct Result {
     double loss = 0;
     float grad_norm = 0;
     int64_t tokens = 0;
+    std::optional<uint64_t> samples;  // TrainBatches::step_hash(); none: not known
+  };
+  struct Difference {
+    std::string text;
+    bool is_in_samples = false;  // those of this rank: others may have had the same
   };
   // Records a step. Returns how it differs from the one that was recorded before, for the first
   // such step after begin(): later ones follow from it.
-  std::optional<std::string> add(int64_t step, const Result&);
+  std::optional<Difference> add(int64_t step, const Result&);
   // Steps may be repeated from here on.
   void begin() { is_reported_ = false; }
   bool is_exact() const { return is_exact_; }

@@ -108,11 +108,16 @@ void RunOutput::add_step(int64_t step, const engine::StepSignals& signals, int64
                           .values = signals.layer_grad_norms});
 }
 
-void RunOutput::add_logged_step(int64_t step, std::span<const obs::Metric> metrics) {
+void RunOutput::add_logged_step(int64_t step, std::span<const obs::Metric> metrics,
+                                uint64_t samples) {
   const std::span<const obs::Metric> all = lines_.extend(step, metrics);
   if (tensorboard_) {
     write([&] { tensorboard_->step("train", step, all); });
   }
+  // A number has so many bits exactly.
+  constexpr int exact_bits = 53;
+  const auto low_bits = static_cast<double>(samples & ((uint64_t{1} << exact_bits) - 1));
+  lines_.extend(step, std::array{obs::Metric{"samples", low_bits}});
   write_steps(true);
 }
 

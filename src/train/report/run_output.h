@@ -50,8 +50,9 @@ class RunOutput {
   void add(std::string_view kind, int64_t step, std::span<const obs::Metric> metrics);
   // A step has ended. Its line is written soon, and its norms by layer with it.
   void add_step(int64_t step, const engine::StepSignals&, int64_t total_tokens);
-  // The further metrics of a logged step, in the same line.
-  void add_logged_step(int64_t step, std::span<const obs::Metric> metrics);
+  // The further metrics of a logged step, in the same line, and there only the hash of its samples
+  // (StepReport::sample_hash).
+  void add_logged_step(int64_t step, std::span<const obs::Metric> metrics, uint64_t samples);
   void write_steps(bool now);  // all lines that wait, if it is time to do so or `now` is true
   // Recorded at the step that was saved, which is before the current step.
   void add(const SavedGeneration&);

@@ -22,12 +22,14 @@ struct RankSignals {
 ControlSignals::ControlSignals(const std::atomic<bool>* stop, std::atomic<bool>* save)
     : stop_(stop), save_(save), exchanged_seconds_(obs::steady_seconds()) {}
 
-Request ControlSignals::exchange(Rank& rank, int64_t step, bool is_fenced,
+Request ControlSignals::exchange(Rank& rank, int64_t step, const Noticed& noticed,
                                  const obs::RankSample* sample) {
   samples_.clear();
   Request request{.stop = stop_ != nullptr && stop_->load(),
                   .save = save_ != nullptr && save_->exchange(false),
-                  .is_fenced = is_fenced};
+                  .is_fenced = noticed.is_fenced,
+                  .other_samples_step = noticed.other_samples_step,
+                  .other_samples_rank = rank.number()};
   if (rank.is_alone()) {
     if (sample != nullptr) samples_ = {*sample};
     return request;
@@ -37,7 +39,12 @@ Request ControlSignals::exchange(Rank& rank, int64_t step, bool is_fenced,
   // All ranks see the same values, so all compute the same next step.
   RankSignals own{request, step_seconds};
   if (sample != nullptr) own.sample = *sample;
+  request.other_samples_step = 0;
   for (const RankSignals& of_rank : rank.gather(own)) {
+    if (request.other_samples_step == 0 && of_rank.request.other_samples_step > 0) {
+      request.other_samples_step = of_rank.request.other_samples_step;
+      request.other_samples_rank = of_rank.request.other_samples_rank;
+    }
     if (sample != nullptr) samples_.push_back(of_rank.sample);
     request.stop = request.stop || of_rank.request.stop;
     request.save = request.save || of_rank.request.save;

@@ -17,6 +17,15 @@ namespace trireme::train {
 struct Request {
   bool stop = false, save = false;
   bool is_fenced = false;  // another process has taken the run's folder over
+  // A step that a rank has repeated with other samples, and the first such rank; 0: there is none.
+  int64_t other_samples_step = 0;
+  int other_samples_rank = 0;
+};
+
+// What a rank has noticed itself, for an exchange.
+struct Noticed {
+  bool is_fenced = false;
+  int64_t other_samples_step = 0;
 };
 
 class ControlSignals {
@@ -30,7 +39,7 @@ class ControlSignals {
   // Returns the union of all ranks' requests. REQUIRES: `step` is above that of the last call.
   // `sample`: what this rank reports about the last steps; null on all ranks or on none.
   // Collective.
-  Request exchange(Rank&, int64_t step, bool is_fenced, const obs::RankSample* sample = nullptr);
+  Request exchange(Rank&, int64_t step, const Noticed&, const obs::RankSample* sample = nullptr);
   // Returns the samples of the last exchange, by rank; empty if there were none.
   std::span<obs::RankSample> samples() { return samples_; }
   // The next step will be `step`, which may be below that of the last exchange.

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/system/rank_activity.h"
 #include "ckpt/generation/folder.h"
 #include "comm/mesh.h"
@@ -216,16 +217,32 @@ void Run::take_signals(bool waits) {
 }
 
 void Run::compare_repeated(int64_t step, const engine::StepSignals& signals) {
-  const std::optional<std::string> difference = repeated_.add(
-      step, {.loss = signals.mean_loss, .grad_norm = signals.grad_norm, .tokens = signals.tokens});
-  if (!difference || !parts_->rank.is_first()) return;
-  log("warning   " + *difference);
-  bench_.run_log.add(
-      {.kind = obs::EventKind::hardware,
-       .step = step,
-       .severity = repeated_.is_exact() ? obs::Severity::error : obs::Severity::warning,
-       .text = *difference,
-       .data = {{"what", "repeated_step"}}});
+  RepeatedSteps::Result result{.loss = signals.mean_loss,
+                               .grad_norm = signals.grad_norm,
+                               .tokens = signals.tokens,
+                               .samples = {}};
+  // A step that was aborted while it was queued has none.
+  if (const auto own = consumed_.find(step); own != consumed_.end()) result.samples = own->second;
+  consumed_.erase(consumed_.begin(), consumed_.upper_bound(step));
+  const auto difference = repeated_.add(step, result);
+  if (!difference) return;
+  if (difference->is_in_samples && !parts_->rank.is_first()) {
+    base::log_warning("rank {}: {}", start_.number, difference->text);
+    other_samples_step_ = step;
+  }
+  const bool is_certain = difference->is_in_samples || repeated_.is_exact();
+  record_difference(step, difference->text,
+                    is_certain ? obs::Severity::error : obs::Severity::warning);
+}
+
+void Run::record_difference(int64_t step, const std::string& text, obs::Severity severity) {
+  if (!parts_->rank.is_first()) return;
+  log("warning   " + text);
+  bench_.run_log.add({.kind = obs::EventKind::hardware,
+                      .step = step,
+                      .severity = severity,
+                      .text = text,
+                      .data = {{"what", "repeated_step"}}});
 }
 
 void Run::record_steps(bool waits) {
@@ -325,6 +342,7 @@ void Run::queue_step(TrainBatches& batches, int64_t step) {
     engine.step(batches, learning_rate(step));
   }
   timeline_.advance();
+  consumed_[step] = batches.step_hash();
   sent_bytes_ += sent_in_steps(engine.traffic()) - sent_before;
   clock_.end_step();
   parts_->sampler->after_step(engine);
@@ -357,9 +375,17 @@ StepRequests Run::exchanged_requests(const StepAgenda& agenda, int64_t step) {
         *parts_->engine, step,
         {.data = data_seconds_, .save = parts_->checkpoints->figures().stall_seconds});
   }
-  const Request request = signals_.exchange(
-      parts_->rank, step, bench_.owner && bench_.owner->is_fenced(), sample ? &*sample : nullptr);
+  const Noticed noticed{.is_fenced = bench_.owner && bench_.owner->is_fenced(),
+                        .other_samples_step = std::exchange(other_samples_step_, 0)};
+  const Request request =
+      signals_.exchange(parts_->rank, step, noticed, sample ? &*sample : nullptr);
   if (request.is_fenced) end_fenced();
+  if (request.other_samples_step > 0 && request.other_samples_rank > 0) {
+    record_difference(request.other_samples_step,
+                      fmt::format("rank {}: step {} was repeated with other samples (corruption?)",
+                                  request.other_samples_rank, request.other_samples_step),
+                      obs::Severity::error);
+  }
   record_ranks(step);
   bench_.run_log.flush();
   const obs::PhaseClock::Scope scope(phases(), obs::Phase::exposed_save);

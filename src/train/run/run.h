@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -111,6 +112,7 @@ class Run {
   void record_steps(bool waits = false);
   // Compares a step with the one of the same number that was computed before.
   void compare_repeated(int64_t step, const engine::StepSignals&);
+  void record_difference(int64_t step, const std::string& text, obs::Severity);
   void finish_trace();
   StepRequests exchanged_requests(const StepAgenda&, int64_t step);
   void record_ranks(int64_t step);  // the samples of the last exchange
@@ -126,9 +128,9 @@ class Run {
   bool has_final_weights();                      // collective
   void find_divergence();                        // collective
   void finish();                                 // collective
+  HostMemory host_memory() const;                // of this rank
   void summarise();                              // collective
 
-  HostMemory host_memory() const;                // of this rank
   const config::Config& config_;
   const TrainHooks& hooks_;
   RankStart start_;                // of the current epoch
@@ -152,6 +154,8 @@ class Run {
   StepClock clock_;
   ControlSignals signals_;
   RepeatedSteps repeated_;
+  std::map<int64_t, uint64_t> consumed_;  // samples of steps whose signals were not taken yet
+  int64_t other_samples_step_ = 0;        // that this rank has repeated so; 0: none to report
   GraceBudget grace_;
   std::shared_ptr<HardwareWatch> hardware_;  // null: not watched
   double data_seconds_ = 0;                  // for which steps waited for batches

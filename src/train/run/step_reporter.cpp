@@ -35,7 +35,9 @@ void StepReporter::log_step(int64_t step, double data_seconds, const TrainBatche
   to_.summary.skipped_steps = report.skipped;
   to_.summary.attempt_skipped_steps = skips_.attempt_skipped();
   to_.log(obs::step_line(step_line_of(figures)));
-  if (to_.output != nullptr) to_.output->add_logged_step(step, step_metrics(figures));
+  if (to_.output != nullptr) {
+    to_.output->add_logged_step(step, step_metrics(figures), report.sample_hash);
+  }
   if (to_.parts.plan().keeps_losses) log_source_losses(step, batches);
   if (spec::moe_of(to_.parts.bench.model) != nullptr) log_experts(step);
   skips_.check(step, report);
