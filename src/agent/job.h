@@ -62,6 +62,7 @@ struct JobResult {
   // In seconds since 1970, if a rank failed: when that was found, when the verdict was given, and
   // when all processes had ended.
   double failed_at = 0, concluded_at = 0, ended_at = 0;
+  double lost_at = 0;  // likewise: the rank at fault ended, beat or moved last
   int stopped_by = 0;  // the signal that requested this launcher to stop; 0: none
   // Why a launcher whose ranks would be replaced ends without an agreement: it has not reached
   // node 0 for comm::isolate_seconds; the others went on without this node.

@@ -23,6 +23,7 @@
 #include "agent/nodes.h"
 #include "agent/now.h"
 #include "agent/processes/output.h"
+#include "agent/rules/loss_age.h"
 #include "agent/rules/policy.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -428,13 +429,14 @@ class Supervisor {
     output_.release(result_.verdict->text);
     if (options_.survived && survived_ < changeover_.epoch()) {
       result_.ended_at = obs::wall_seconds();
+      result_.epoch = changeover_.epoch();
       options_.survived(result_);
       survived_ = changeover_.epoch();
       keep();
     }
     failed_at_ = result_.failed_at;
     result_.verdict.reset();
-    result_.failed_at = result_.concluded_at = result_.ended_at = 0;
+    result_.lost_at = result_.failed_at = result_.concluded_at = result_.ended_at = 0;
   }
 
   void hold() {
@@ -485,6 +487,7 @@ class Supervisor {
   void announce() {
     result_.verdict = std::exchange(found_, std::nullopt);
     result_.concluded_at = obs::wall_seconds();
+    date_loss();
     std::fflush(stdout);
     base::log(base::LogLevel::error, result_.verdict->text);
     processes_.look_for_stops();
@@ -495,6 +498,16 @@ class Supervisor {
         output_.show_last_lines(state.rank);
     }
     std::fflush(stderr);
+  }
+
+  void date_loss() {
+    result_.lost_at = result_.failed_at;
+    if (result_.verdict->kind != comm::VerdictKind::stalled) return;
+    try {
+      const double age = loss_age(*result_.verdict, all_reports(), options_.detect_s);
+      result_.lost_at = std::min(result_.lost_at, result_.concluded_at - age);
+    } catch (const base::CommAborted& ignored) {  // the store has ended: look() handles it
+    }
   }
 
   // ---- the decision

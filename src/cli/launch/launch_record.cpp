@@ -30,6 +30,8 @@ obs::Event verdict_event(const FailedJob& job, const obs::OwnerRecord& owner) {
                 {"ranks", verdict.ranks},
                 {"cause", verdict.cause},
                 {"reason", verdict.text},
+                {"job_epoch", job.result.epoch},
+                {"lost_at", job.result.lost_at},
                 {"failed_at", job.result.failed_at},
                 {"ended_at", job.result.ended_at},
                 {"restarts", job.result.decision.restarts}};
