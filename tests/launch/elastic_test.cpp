@@ -4,18 +4,54 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <map>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "base/text/json.h"
 #include "comm/store/store_server.h"
+#include "obs/files/event_log.h"
 #include "tests/launch/elastic_rig.h"
 
 namespace trireme::tests {
 namespace {
 
-using Elastic = ElasticTest;
+class Elastic : public ElasticTest {
+ protected:
+  // The parts of every recovery fill the time from the loss to the line of the first new step, but
+  // for what digits of files round.
+  void expect_recoveries_add_up(size_t recoveries) const {
+    std::map<int64_t, double> times;  // of the first line of a step
+    int64_t newest_before = 0;
+    std::istringstream lines(scratch_.read("run/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const base::Json metrics = base::Json::parse(line);
+      if (!metrics.contains("loss_metrics/global_avg_loss")) continue;
+      times.emplace(metrics.at("step").get<int64_t>(), metrics.at("time").get<double>());
+    }
+    size_t found = 0;
+    for (const obs::Event& event : obs::read_events(scratch_.at("run"))) {
+      if (event.kind != obs::EventKind::recovered) continue;
+      ++found;
+      EXPECT_EQ(event.data.at("epoch"), found);
+      double sum = 0;
+      for (const char* part : {"detect", "abort", "reform", "restore", "repeat"}) {
+        EXPECT_GE(event.data.at(part).get<double>(), 0) << part;
+        sum += event.data.at(part).get<double>();
+      }
+      const double lost_at = event.data.at("lost_at").get<double>();
+      EXPECT_NEAR(sum, event.data.at("seconds").get<double>(), rounding_seconds);
+      EXPECT_NEAR(lost_at + sum, times.at(event.step), rounding_seconds) << event.step;
+      EXPECT_GT(event.step, newest_before);
+      EXPECT_LT(times.at(event.step - 1), times.at(event.step));
+      newest_before = event.step;
+    }
+    EXPECT_EQ(found, recoveries);
+  }
+  static constexpr double rounding_seconds = 1e-4;
+};
 
 TEST_F(Elastic, killed_ranks_are_replaced_and_the_bits_stay) {
   constexpr int steps = 60;
@@ -27,6 +63,7 @@ TEST_F(Elastic, killed_ranks_are_replaced_and_the_bits_stay) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_TRUE(scratch_.read("run/" + weights_file) == expected);
   expect_each_step_once(steps);
+  expect_recoveries_add_up(2);
   EXPECT_NE(outcome.err.find("error: rank 2 (process "), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("epoch 1: rank 2 of this node replaced"), std::string::npos);
   EXPECT_NE(outcome.err.find("epoch 2: rank 0 of this node replaced"), std::string::npos);

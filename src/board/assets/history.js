@@ -58,7 +58,21 @@ function eventElement(event) {
               event.step >= 0 ? [' · ', buttonElement(`step ${grouped(event.step)}`, 'show the curves around it', show,
                   {class: 'link'})] : null,
               where ? ` · ${where}` : '',
-              event.evidence?.length > 0 ? ` · ${event.evidence.join(', ')}` : '')));
+              event.evidence?.length > 0 ? ` · ${event.evidence.join(', ')}` : ''),
+          event.kind === 'recovered' ? partsElement(parts_of_epoch.filter((name) => event.data?.[name] > 0)
+              .map((name) => [name, event.data[name]])) : null));
+}
+
+const parts_of_epoch = ['detect', 'abort', 'reform', 'restore', 'repeat'];
+
+// Parts of a recovery on one bar. Some may be hours where others are seconds: all have a visible width.
+function partsElement(parts) {
+  if (parts.length === 0) return null;
+  const longest = Math.max(...parts.map(([, seconds]) => seconds), 0);
+  const width = (seconds) => Math.max(0.06, seconds / (longest || 1));
+  return el('div', {class: 'phases'}, parts.map(([name, seconds], i) =>
+    el('span', {class: `phase p${i}`, style: {'flex-grow': String(width(seconds))},
+      title: `${name}: ${digits(seconds)} s`}, `${name} ${duration(seconds)}`)));
 }
 
 const recovery = [['detect_seconds', 'detect'], ['abort_seconds', 'abort'], ['reform_seconds', 'reform'],
@@ -68,15 +82,10 @@ const recovery = [['detect_seconds', 'detect'], ['abort_seconds', 'abort'], ['re
 function failureElement(failure) {
   let parts = recovery.filter(([key]) => failure[key] > 0);
   if (parts.some(([key]) => key === 'reform_seconds')) parts = parts.filter(([key]) => key !== 'restart_seconds');
-  const longest = Math.max(...parts.map(([key]) => failure[key]), 0);
-  // Replay may be hours where detection is seconds: parts have at least a visible width.
-  const width = (seconds) => Math.max(0.06, seconds / (longest || 1));
   return el('div', {class: 'failure'},
       el('p', {class: 'text'}, el('strong', {}, failure.reason || 'failure'), ' · ', timeElement(failure.time),
           ` · step ${grouped(failure.step)}`),
-      parts.length > 0 ? el('div', {class: 'phases'}, parts.map(([key, name], i) =>
-        el('span', {class: `phase p${i}`, style: {'flex-grow': String(width(failure[key]))},
-          title: `${name}: ${digits(failure[key])} s`}, `${name} ${duration(failure[key])}`))) : null,
+      partsElement(parts.map(([key, name]) => [name, failure[key]])),
       el('p', {class: 'lost'}, `lost: ${duration(failure.lost_seconds)}, ${grouped(failure.lost_tokens)} tokens` +
         (typeof failure.lost_dollars === 'number' ? `, ${money(failure.lost_dollars)}` : '')));
 }

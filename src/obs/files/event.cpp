@@ -9,7 +9,7 @@ namespace {
 constexpr std::array<std::string_view, static_cast<size_t>(EventKind::count)> kind_names = {
     "start", "resume",     "validation", "checkpoint", "save_failed", "exported",  "export_failed",
     "skip",  "loss_scale", "spike",      "rollback",   "replan",      "straggler", "verdict",
-    "alert", "preempt",    "hardware",   "numerics",   "notice",      "end"};
+    "alert", "preempt",    "hardware",   "numerics",   "notice",      "recovered", "end"};
 constexpr std::array<std::string_view, 3> severity_names = {"info", "warning", "error"};
 
 template <typename T>

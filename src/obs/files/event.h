@@ -34,6 +34,7 @@ enum class EventKind : uint8_t {
   numerics,   // 8-bit numbers: data: what ("alarm", "fallback", "return", "kept"), blocks,
               // growth_bits
   notice,     // this machine is about to be taken away; data: source, what
+  recovered,  // the first new step after the loss of a rank; data: ranks, seconds by part
   end,        // the attempt ends; data: reason: "done", "stopped", "diverged", or "failed" if the
               // exit code is none of theirs
   count

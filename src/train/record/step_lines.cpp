@@ -34,8 +34,9 @@ std::vector<obs::Metric> signal_metrics(const engine::StepSignals& s, int64_t to
 
 StepLines::StepLines(obs::Clock wall_clock) : clock_(std::move(wall_clock)) {}
 
-void StepLines::add(int64_t step, const engine::StepSignals& signals, int64_t total_tokens) {
+double StepLines::add(int64_t step, const engine::StepSignals& signals, int64_t total_tokens) {
   lines_.push_back({step, clock_(), signal_metrics(signals, total_tokens)});
+  return lines_.back().time;
 }
 
 std::span<const obs::Metric> StepLines::extend(int64_t step, std::span<const obs::Metric> metrics) {

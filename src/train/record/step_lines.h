@@ -20,7 +20,8 @@ class StepLines {
  public:
   explicit StepLines(obs::Clock wall_clock = obs::wall_seconds);
 
-  void add(int64_t step, const engine::StepSignals&, int64_t total_tokens);
+  // Returns the time of the line.
+  double add(int64_t step, const engine::StepSignals&, int64_t total_tokens);
   // Adds the metrics of a logged step to its line; creates the line if there is none. Metrics that
   // the line has already stay as they are. Returns all metrics of the line.
   std::span<const obs::Metric> extend(int64_t step, std::span<const obs::Metric> metrics);

@@ -99,13 +99,14 @@ void RunOutput::add(std::string_view kind, int64_t step, std::span<const obs::Me
   });
 }
 
-void RunOutput::add_step(int64_t step, const engine::StepSignals& signals, int64_t total_tokens) {
-  lines_.add(step, signals, total_tokens);
-  if (!layers_ || signals.layer_grad_norms.empty()) return;
+double RunOutput::add_step(int64_t step, const engine::StepSignals& signals, int64_t total_tokens) {
+  const double time = lines_.add(step, signals, total_tokens);
+  if (!layers_ || signals.layer_grad_norms.empty()) return time;
   layer_norms_.push_back({.step = step,
                           .attempt = attempt_,
                           .time = obs::wall_seconds(),
                           .values = signals.layer_grad_norms});
+  return time;
 }
 
 void RunOutput::add_logged_step(int64_t step, std::span<const obs::Metric> metrics,

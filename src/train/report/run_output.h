@@ -48,8 +48,9 @@ class RunOutput {
   // All of them throw Fenced if another process has taken the folder over, and nothing else:
   // metrics that cannot be written do not end a run.
   void add(std::string_view kind, int64_t step, std::span<const obs::Metric> metrics);
-  // A step has ended. Its line is written soon, and its norms by layer with it.
-  void add_step(int64_t step, const engine::StepSignals&, int64_t total_tokens);
+  // A step has ended. Its line is written soon, and its norms by layer with it. Returns the time of
+  // the line.
+  double add_step(int64_t step, const engine::StepSignals&, int64_t total_tokens);
   // The further metrics of a logged step, in the same line, and there only the hash of its samples
   // (StepReport::sample_hash).
   void add_logged_step(int64_t step, std::span<const obs::Metric> metrics, uint64_t samples);

@@ -77,6 +77,7 @@ struct Incarnation {
   std::vector<int> bf16_blocks;  // of `job`: those of the configuration, and ones that fell back
   std::unique_ptr<FitJob> job;   // of `leg`
   Rank rank;
+  const double connected_at;  // in seconds since 1970
   // Copies of the state that outlive this process; none: the run keeps none. Built with `peaks`.
   std::optional<ckpt::CopyMemory> copy_memory;
   int64_t copies_bytes = 0;  // predicted host memory of copies; 0: there are none

@@ -210,7 +210,9 @@ void Run::take_signals(bool waits) {
     timeline_.take_signal(signals.index);
     if (signals.overflow > 0) continue;  // it was not run, and will be repeated
     const int64_t step = timeline_.step_of_signal(signals.index);
-    if (output_) output_->add_step(step, signals, timeline_.tokens_at(step));
+    if (output_) {
+      record_recovery(step, output_->add_step(step, signals, timeline_.tokens_at(step)));
+    }
     bench_.run_log.add_step(step, signals);
     compare_repeated(step, signals);
   }

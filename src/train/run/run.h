@@ -22,6 +22,7 @@
 #include "train/report/train_summary.h"
 #include "train/run/control_signals.h"
 #include "train/run/incarnation.h"
+#include "train/run/state/recovery_times.h"
 #include "train/run/state/timeline.h"
 #include "train/run/step_agenda.h"
 #include "train/run/step_reporter.h"
@@ -79,6 +80,10 @@ class Run {
   void continue_attempt(const std::optional<Resumed>& from);
   // Logs and records that this epoch continues after `step`, and from which source.
   void record_epoch(int64_t step, const std::string& what, int64_t repeated = 0);
+  // Watches for the first step that no rank has finished before. Collective.
+  void begin_recovery();
+  // Records where the time until the end of this step went.
+  void record_recovery(int64_t step, double finished_at);
 
   // ---- steps
   void run_attempt();
@@ -150,6 +155,8 @@ class Run {
   int64_t epoch_first_step_ = 0;            // 0: this process has had no state yet
   double epoch_seconds_ = 0;                // of steps, when the epoch began
   int64_t recorded_step_ = 0;               // when the last epoch was aborted
+  double left_at_ = 0;                      // likewise, in seconds since 1970
+  std::optional<EpochEntry> recovery_;      // on the first rank, until its first new step
   bool has_begun_ = false;                  // the first files are written
   StepClock clock_;
   ControlSignals signals_;

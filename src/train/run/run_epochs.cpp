@@ -5,6 +5,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/failure/verdict.h"
+#include "obs/clock.h"
 #include "train/run/run.h"
 
 namespace trireme::train {
@@ -37,6 +39,8 @@ bool Run::leave_epoch() {
     timeline_.engine_replaced();
     clock_.abandon();
   }
+  recovery_.reset();
+  left_at_ = obs::wall_seconds();
   const obs::PhaseClock::Scope scope(phases(), obs::Phase::restore);
   RankStart next;
   if (!start_.next_epoch(next)) return false;
@@ -97,6 +101,31 @@ void Run::record_epoch(int64_t step, const std::string& what, int64_t repeated) 
                       .severity = obs::Severity::warning,
                       .text = text,
                       .data = {{"epoch", start_.epoch}, {"repeated_steps", repeated}}});
+}
+
+void Run::begin_recovery() {
+  if (start_.epoch == 0 || !start_.next_epoch) return;
+  const double restored_at = obs::wall_seconds();
+  const std::vector<EpochMarks> marks = parts_->rank.gather(
+      EpochMarks{.left_at = left_at_, .up_at = start_.up_at, .step = recorded_step_});
+  if (!parts_->rank.is_first()) return;
+  recovery_ = epoch_entry(marks, parts_->connected_at, restored_at);
+  recovery_->reached = std::max(recovery_->reached, timeline_.step());
+}
+
+void Run::record_recovery(int64_t step, double finished_at) {
+  if (!recovery_ || step <= recovery_->reached) return;
+  const EpochEntry entry = *std::exchange(recovery_, std::nullopt);
+  const std::optional<Loss> loss = loss_of_epoch(config_.job.dump_folder, start_.epoch - 1);
+  if (!loss) return;
+  const RecoveryTimes times = recovery_times(*loss, entry, finished_at);
+  base::Json data = to_json(times);
+  data.update({{"epoch", start_.epoch}, {"lost_at", loss->lost_at}, {"ranks", loss->ranks}});
+  bench_.run_log.add({.kind = obs::EventKind::recovered,
+                      .step = step,
+                      .text = fmt::format("from the loss of {} to the first new step: {}",
+                                          comm::ranks_text(loss->ranks), to_text(times)),
+                      .data = std::move(data)});
 }
 
 }  // namespace trireme::train

@@ -214,6 +214,7 @@ void Run::resume() {
   epoch_first_step_ = timeline_.step() + 1;
   epoch_seconds_ = clock_.seconds();
   has_state_ = true;
+  begin_recovery();
 }
 
 void Run::begin_attempt(const std::optional<Resumed>& from) {

@@ -17,6 +17,7 @@
 #include "comm/world/process_world.h"
 #include "config/layout.h"
 #include "device/accelerator.h"
+#include "obs/clock.h"
 #include "train/setup/core_share.h"
 #include "train/setup/run_identity.h"
 #include "train/setup/setup.h"
@@ -212,7 +213,10 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
                          fmt::format("          processes that communicate over {}",
                                      backend == RankBackend::gloo ? "Gloo" : "NCCL")};
   };
-  if (info.joins) comm::await_formation(info);
+  if (info.joins) {
+    start.up_at = obs::wall_seconds();
+    comm::await_formation(info);
+  }
   enter_epoch();
   start.number = info.rank;
   start.ranks = info.world;

@@ -36,6 +36,9 @@ struct RankStart {
   std::function<std::unique_ptr<comm::Communicator>(device::Device&, const std::string& identity)>
       connect;
   int64_t epoch = 0;  // of the run; a later one continues it
+  // When this process, which replaces another one, waited for its first epoch, in seconds since
+  // 1970; 0: it replaces none.
+  double up_at = 0;
   // Call after the epoch was aborted, when nothing uses `connect`'s result any more: waits for the
   // next epoch, replaces `next` by the start of this rank in it, and returns true; false if there
   // is none. Empty: the run ends with its first epoch.
