@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "comm/gloo.h"
 #include "tests/stops/stops_rig.h"
 
@@ -92,6 +94,27 @@ TEST_F(Chaos, frozen_ranks_are_found_and_another_runs_weights_are_not_equal) {
                                "--folder=differs", "--quiet-run=other"}));
   EXPECT_EQ(differs.exit_code, exit_failed) << differs.out;
   EXPECT_NE(differs.out.find("DIFFERENT: SHA-256"), std::string::npos) << differs.out;
+}
+
+// TRIREME_TRIALS: their number.
+TEST_F(Chaos, verdicts_name_the_rank_that_died_or_froze) {
+  if (!is_full()) GTEST_SKIP() << "only with TRIREME_FULL";
+  const char* const given = std::getenv("TRIREME_TRIALS");
+  const int trials = given == nullptr ? 200 : std::atoi(given);
+  const Outcome outcome =
+      trireme(scratch_,
+              {"chaos", "stops.toml", "-n", "4", "--seed=11", fmt::format("--kills={}", trials),
+               "--kinds=kill,kill,freeze", fmt::format("--training.steps={}", 40 * trials),
+               "--parallelism.data_parallel_replicate_degree=4", "--elastic.detect_s=1",
+               "--metrics.log_freq=1000", "--json"},
+              {.deadline_seconds = 60.0 + 5 * trials});
+  const base::Json report = only_object(outcome.out);
+  ASSERT_TRUE(report.contains("names")) << outcome.err;
+  EXPECT_EQ(report.at("names").at("right"), trials) << report.at("names");
+  EXPECT_EQ(report.at("names").at("wrong"), 0);
+  EXPECT_EQ(report.at("names").at("missing"), 0);
+  fmt::print("{} trials: from the signal to the verdict {}\n", trials,
+             report.at("verdict_seconds").dump());
 }
 
 TEST_F(Chaos, a_bad_call_is_refused_before_anything_is_written) {

@@ -58,10 +58,27 @@ void judge_naming(const RunFacts& run, double from, double until, DisturbanceRes
         event.kind == obs::EventKind::verdict && event.data.contains("ranks");
     if (!is_of_launcher || event.time < from || event.time >= until) continue;
     result.verdict = event.text;
+    result.verdict_seconds = event.time - from;
     const bool names_it = event.data.at("ranks") == base::Json::array({result.done.what.rank});
     result.naming = is_due && names_it ? Naming::right : Naming::wrong;
     return;
   }
+}
+
+// Returns the seconds by part of the first recovery that the run recorded between the two times.
+std::vector<double> parts_between(const RunFacts& run, double from, double until) {
+  for (const obs::Event& event : run.events) {
+    if (event.kind != obs::EventKind::recovered) continue;
+    if (event.time < from || event.time >= until) continue;
+    std::vector<double> parts;
+    for (const char* name : recovery_parts) {
+      const auto found = event.data.find(name);
+      if (found == event.data.end() || !found->is_number()) return {};
+      parts.push_back(found->get<double>());
+    }
+    return parts;
+  }
+  return {};
 }
 
 // Returns the last computation of every step.
@@ -122,6 +139,7 @@ std::vector<DisturbanceResult> results_of(const RunFacts& run,
       result.repeated_steps = std::max<int64_t>(0, newest_until(run, recovery) - next->step + 1);
     }
     judge_naming(run, time, until, result);
+    if (!is_pause) result.parts = parts_between(run, time, until);
     results.push_back(std::move(result));
   }
   return results;

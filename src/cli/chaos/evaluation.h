@@ -45,8 +45,15 @@ struct DisturbanceResult {
   std::optional<double> next_step_seconds;
   int64_t repeated_steps = 0;
   Naming naming = Naming::missing;
-  std::string verdict;  // its text
+  std::string verdict;                    // its text
+  std::optional<double> verdict_seconds;  // from the signal; none: there is no verdict
+  // The seconds of the recovery in the processes that were left, in the order of recovery_parts;
+  // empty: the run has recorded none.
+  std::vector<double> parts;
 };
+// Names of the seconds that an event of kind `recovered` has (docs/formats.md).
+inline constexpr const char* recovery_parts[] = {"detect",  "abort",  "reform",
+                                                 "restore", "repeat", "start"};
 
 // What a run has in its folder at one time.
 struct RunFacts {

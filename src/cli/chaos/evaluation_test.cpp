@@ -79,6 +79,28 @@ TEST(ChaosEvaluation, an_epoch_of_the_same_processes_is_a_recovery) {
   EXPECT_FALSE(results[0].next_step_seconds);
 }
 
+obs::Event recovered_at(double time, double detect) {
+  obs::Event event;
+  event.time = time;
+  event.kind = obs::EventKind::recovered;
+  for (const char* part : recovery_parts) event.data[part] = 0.5;
+  event.data["detect"] = detect;
+  return event;
+}
+
+TEST(ChaosEvaluation, parts_of_a_recovery_are_those_before_the_next_disturbance) {
+  RunFacts run;
+  obs::Event damaged = recovered_at(35, 3);
+  damaged.data.erase("repeat");
+  run.events = {recovered_at(12, 1), recovered_at(13, 9), damaged};
+  const auto results = results_of(
+      run, std::vector{made(DisturbanceKind::kill, 0, 11, 1), made(DisturbanceKind::kill, 1, 20, 5),
+                       made(DisturbanceKind::kill, 2, 30, 9)});
+  EXPECT_EQ(results[0].parts, (std::vector{1.0, 0.5, 0.5, 0.5, 0.5, 0.5}));
+  EXPECT_TRUE(results[1].parts.empty());
+  EXPECT_TRUE(results[2].parts.empty());
+}
+
 TEST(ChaosEvaluation, a_pause_must_have_no_verdict) {
   RunFacts run;
   add_step_lines(run.steps, 1, 10, 100);
@@ -104,6 +126,8 @@ TEST(ChaosEvaluation, names_are_those_of_the_first_verdict_before_the_next_distu
                 verdict_about(22, {1})};
   const auto results = results_of(run, all);
   EXPECT_EQ(results[0].naming, Naming::right);
+  EXPECT_EQ(results[0].verdict_seconds, 0.5);
+  EXPECT_FALSE(results[2].verdict_seconds);
   EXPECT_EQ(results[1].naming, Naming::wrong);  // one rank too many
   EXPECT_EQ(results[2].naming, Naming::missing);
 }
@@ -263,6 +287,8 @@ TEST(ChaosReportTest, shows_the_same_figures_as_text_and_as_json) {
   ChaosReport report = good_report();
   report.results[1].naming = Naming::wrong;
   report.results[1].verdict = "rank 0 is silent";
+  report.results[1].verdict_seconds = 1.5;
+  report.results[0].parts = {0.125, 0.25, 0.5, 1, 2, 0.0625};
   report.launcher = {.begin = {.descriptors = 10, .threads = 2, .memory_bytes = 1 << 20},
                      .end = {.descriptors = 11, .threads = 2, .memory_bytes = 1 << 20},
                      .is_known = true};
@@ -270,6 +296,8 @@ TEST(ChaosReportTest, shows_the_same_figures_as_text_and_as_json) {
   for (const char* part :
        {"2 of 2 with seed 7 on 4 ranks: 1 kill, 1 freeze, 0 pauses",
         "p50 0.25 s, p99 0.25 s, max 0.25 s of 1", "6, at most 3 after one disturbance",
+        "of which detect                        | p50 0.12 s",
+        "p50 2.00 s, p99 2.00 s, max 2.00 s of 1",
         "1 right, 1 wrong, 0 missing; number 1 (freeze of rank 1): rank 0 is silent",
         "descriptors 10 -> 11", "equal, SHA-256 abc", "the run survives"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
@@ -279,6 +307,12 @@ TEST(ChaosReportTest, shows_the_same_figures_as_text_and_as_json) {
   EXPECT_EQ(json.at("repeated_steps"), 6);
   EXPECT_EQ(json.at("next_step_seconds").at("kill").at("p99"), 0.25);
   EXPECT_TRUE(json.at("next_step_seconds").at("pause").is_null());
+  EXPECT_EQ(json.at("verdict_seconds").at("freeze").at("max"), 1.5);
+  EXPECT_TRUE(json.at("verdict_seconds").at("kill").is_null());
+  EXPECT_EQ(json.at("recovery_seconds").at("reform").at("p50"), 0.5);
+  EXPECT_EQ(json.at("recovery_seconds").at("repeat").at("count"), 1);
+  EXPECT_EQ(json.at("disturbances")[0].at("parts").at("start"), 0.0625);
+  EXPECT_FALSE(json.at("disturbances")[1].contains("parts"));
   EXPECT_EQ(json.at("names").at("wrong"), 1);
   EXPECT_EQ(json.at("launcher").at("end").at("descriptors"), 11);
   EXPECT_TRUE(json.at("rank_processes").is_null());

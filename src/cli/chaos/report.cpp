@@ -16,12 +16,13 @@ namespace {
 
 constexpr double median_share = 0.5, tail_share = 0.99;
 
-std::vector<double> times_of(const ChaosReport& report, DisturbanceKind kind) {
+using Seconds = std::optional<double> DisturbanceResult::*;
+
+std::vector<double> times_of(const ChaosReport& report, DisturbanceKind kind,
+                             Seconds seconds = &DisturbanceResult::next_step_seconds) {
   std::vector<double> times;
   for (const DisturbanceResult& result : report.results) {
-    if (result.done.what.kind == kind && result.next_step_seconds) {
-      times.push_back(*result.next_step_seconds);
-    }
+    if (result.done.what.kind == kind && result.*seconds) times.push_back(*(result.*seconds));
   }
   return times;
 }
@@ -32,9 +33,17 @@ int64_t count_of(const ChaosReport& report, DisturbanceKind kind) {
   });
 }
 
+std::vector<double> times_of_part(const ChaosReport& report, size_t part) {
+  std::vector<double> times;
+  for (const DisturbanceResult& result : report.results) {
+    if (part < result.parts.size()) times.push_back(result.parts[part]);
+  }
+  return times;
+}
+
 std::string times_text(const std::vector<double>& times) {
   if (times.empty()) return "-";
-  return fmt::format("p50 {:.2f} s, p99 {:.2f} s, max {:.2f} s of {}",
+  return fmt::format("p50 {:.3g} s, p99 {:.3g} s, max {:.3g} s of {}",
                      percentile(times, median_share), percentile(times, tail_share),
                      percentile(times, 1), times.size());
 }
@@ -119,6 +128,9 @@ base::Json json_of(const DisturbanceResult& result) {
   json["repeated_steps"] = result.repeated_steps;
   json["naming"] = name_of(result.naming);
   if (!result.verdict.empty()) json["verdict"] = result.verdict;
+  for (size_t part = 0; part < result.parts.size(); ++part) {
+    json["parts"][recovery_parts[part]] = result.parts[part];
+  }
   return json;
 }
 
@@ -152,6 +164,16 @@ std::string to_text(const ChaosReport& report) {
   if (paused > 0) {
     rows.push_back({"from the end of a pause to the next finished step",
                     times_text(times_of(report, DisturbanceKind::pause))});
+  }
+  for (const DisturbanceKind kind : {DisturbanceKind::kill, DisturbanceKind::freeze}) {
+    const auto times = times_of(report, kind, &DisturbanceResult::verdict_seconds);
+    if (times.empty()) continue;
+    rows.push_back({fmt::format("from a {} to its verdict", name_of(kind)), times_text(times)});
+  }
+  for (size_t part = 0; part < std::size(recovery_parts); ++part) {
+    const std::vector<double> times = times_of_part(report, part);
+    if (times.empty()) continue;
+    rows.push_back({fmt::format("  of which {}", recovery_parts[part]), times_text(times)});
   }
   const std::vector<std::vector<std::string>> more = {
       {"longest time without a finished step", fmt::format("{:.2f} s", report.longest_gap)},
@@ -189,6 +211,11 @@ base::Json to_json(const ChaosReport& report) {
                      {{"kill", times_json(times_of(report, DisturbanceKind::kill))},
                       {"freeze", times_json(times_of(report, DisturbanceKind::freeze))},
                       {"pause", times_json(times_of(report, DisturbanceKind::pause))}}},
+                    {"verdict_seconds",
+                     {{"kill", times_json(times_of(report, DisturbanceKind::kill,
+                                                   &DisturbanceResult::verdict_seconds))},
+                      {"freeze", times_json(times_of(report, DisturbanceKind::freeze,
+                                                     &DisturbanceResult::verdict_seconds))}}},
                     {"longest_gap_seconds", report.longest_gap},
                     {"repeated_steps", all_repeated(report)},
                     {"max_repeated_steps", max_repeated(report)},
@@ -208,6 +235,9 @@ base::Json to_json(const ChaosReport& report) {
                     {"rank_processes", json_of(report.rank_processes)},
                     {"exit_code", report.exit_code},
                     {"seconds", report.seconds}};
+  for (size_t part = 0; part < std::size(recovery_parts); ++part) {
+    out["recovery_seconds"][recovery_parts[part]] = times_json(times_of_part(report, part));
+  }
   out["disturbances"] = base::Json::array();
   for (const DisturbanceResult& result : report.results) {
     out["disturbances"].push_back(json_of(result));
