@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
+#include <set>
 #include <utility>
 
 #include "agent/nodes.h"
@@ -13,6 +15,7 @@
 #include "agent/rules/regroup.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/register/epoch_writer.h"
 
 namespace trireme::agent {
 namespace {
@@ -21,6 +24,7 @@ namespace {
 constexpr double course_seconds = 3;
 // In which the guardian of a launcher that has ended starts it again.
 constexpr double grace_seconds = 3;
+constexpr double report_seconds = 5;
 
 // A rank that is silent is found first, and starts the way to the next epoch.
 LauncherWatch watch_of(const JobOptions& options) {
@@ -65,7 +69,7 @@ void Changeover::go_on(const base::Json& kept) {
 }
 
 void Changeover::tell_spares() {
-  if (!options_.is_elastic || options_.all_nodes() == 1 || told_spares_ == crew_.spares()) return;
+  if (!options_.is_elastic || told_spares_ == crew_.spares()) return;
   told_spares_ = crew_.spares();
   keys().set_spares(options_.node, told_spares_);
 }
@@ -118,6 +122,7 @@ void Changeover::settle_course(const comm::Verdict& verdict,
   saved_ = facts.saved;
   fruitless_ = next.fruitless;
   given_up_ = next.reason;
+  reason_ = verdict.text;
   keys().set_course(epoch_, next.course);
 }
 
@@ -198,7 +203,40 @@ void Changeover::tell_ready() {
   keys().node_is_ready(epoch_ + 1, ready_with_, options_.node);
 }
 
-void Changeover::form() { keys().form(epoch_ + 1); }
+void Changeover::form() {
+  comm::EpochKeys keys = this->keys();
+  if (register_ != nullptr) {
+    std::vector<int> ranks(placement_.node_of.size());
+    std::iota(ranks.begin(), ranks.end(), 0);
+    const std::vector<bool> left = keys.have_left(epoch_, ranks);
+    std::set<int> fresh;
+    for (const int rank : ranks) {
+      if (!left[static_cast<size_t>(rank)]) fresh.insert(rank);
+    }
+    try {
+      const std::vector<int> spares = keys.spares(options_.all_nodes());
+      set_record_epoch(epoch_ + 1, register_->next({placement_, spares, fresh, reason_}));
+    } catch (const base::IoError& error) {
+      if (now() - register_failed_at_ >= report_seconds) {
+        base::log_warning("the next epoch waits for the register: {}", error.what());
+        register_failed_at_ = now();
+      }
+      return;
+    }
+  }
+  keys.form(epoch_ + 1);
+}
+
+void Changeover::record_start() {
+  if (register_ == nullptr) return;
+  std::vector<int> spares(static_cast<size_t>(options_.all_nodes()), 0);
+  spares[0] = options_.spares;
+  set_record_epoch(epoch_, register_->begin({placement_, spares, {}, "start"}));
+}
+
+void Changeover::set_record_epoch(int64_t epoch, int64_t number) {
+  store_->set(comm::Store::epoch_key(epoch, comm::record_epoch_key), std::to_string(number));
+}
 
 std::vector<int> Changeover::enter() {
   ++epoch_;

@@ -15,6 +15,7 @@
 #include "agent/rules/launcher_watch.h"
 #include "agent/rules/placement.h"
 #include "agent/rules/policy.h"
+#include "agent/run_register.h"
 #include "base/text/json.h"
 #include "comm/failure/verdict.h"
 #include "comm/store/membership.h"
@@ -27,8 +28,12 @@ class Changeover {
  public:
   // Options and crew must outlive it.
   Changeover(const JobOptions& options, Crew& crew);
-  // The store of the run, in no epoch; must outlive this object. Before all below.
-  void use(comm::Store& run_store) { store_ = &run_store; }
+  // The store of the run, in no epoch, and on node 0 its register, null: none. They must outlive
+  // this object. Before all below.
+  void use(comm::Store& run_store, RunRegister* run_register) {
+    store_ = &run_store;
+    register_ = run_register;
+  }
 
   int64_t epoch() const { return epoch_; }
   const Placement& placement() const { return placement_; }
@@ -43,6 +48,8 @@ class Changeover {
   // Goes on from what kept() has returned, in the epoch that the store has.
   void go_on(const base::Json& kept);
   void begin(int64_t saved) { saved_ = saved; }
+  // The first epoch of a start stands in the register from then on. Throws IoError.
+  void record_start();
 
   // ---- while an epoch runs
   // Reports how many spares wait here, if that has changed.
@@ -64,6 +71,7 @@ class Changeover {
   bool replace_ended();
   void kill_late();
   void tell_ready();
+  // Not if the register cannot write its record: then it is to be called again.
   void form();
   // The next epoch has begun. Returns the ranks of this node that are new processes in it.
   std::vector<int> enter();
@@ -71,12 +79,17 @@ class Changeover {
  private:
   comm::EpochKeys keys() const { return comm::EpochKeys(*store_); }
   void settle_course(const comm::Verdict& verdict, std::span<const comm::RankReport> reports);
+  // Puts down the number in the record where the ranks of an epoch find it.
+  void set_record_epoch(int64_t epoch, int64_t number);
   // Returns false if there are too few spares.
   bool move_ranks_of(std::span<const int> lost);
 
   const JobOptions& options_;
   Crew& crew_;
   comm::Store* store_ = nullptr;
+  RunRegister* register_ = nullptr;
+  std::string reason_;             // of the next epoch
+  double register_failed_at_ = 0;  // when that was logged last; 0: never
   int64_t epoch_;
   Placement placement_;
   LauncherWatch watch_;

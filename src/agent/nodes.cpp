@@ -42,7 +42,7 @@ comm::JobTokens tokens_of(const JobOptions& options) {
 std::string node_name(int node) { return fmt::format("node{}", node); }
 
 JobStore open_job_store(const JobOptions& options, double deadline_s, const std::atomic<bool>* stop,
-                        const StoreRemains& remains) {
+                        const StoreParts& parts) {
   comm::StoreAddress address{.host = "127.0.0.1"};
   if (options.all_nodes() > 1) address = comm::parse_store_address(options.rendezvous);
   JobStore opened;
@@ -53,8 +53,9 @@ JobStore open_job_store(const JobOptions& options, double deadline_s, const std:
                                    .serves_other_hosts = options.all_nodes() > 1,
                                    .port = address.port,
                                    .token = opened.token,
-                                   .log = remains.log,
-                                   .sockets = remains.sockets});
+                                   .log = parts.log,
+                                   .sockets = parts.sockets,
+                                   .run_register = parts.run_register});
     address.port = opened.server->port();
   } else if (!address.is_folder) {
     opened.token =

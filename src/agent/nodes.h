@@ -12,6 +12,7 @@
 
 #include "agent/job.h"
 #include "agent/rules/restart.h"
+#include "comm/register/register.h"
 #include "comm/store/membership.h"
 #include "comm/store/store.h"
 #include "comm/store/store_server.h"
@@ -26,14 +27,16 @@ struct JobStore {
   std::unique_ptr<comm::Store> run_store;     // in no epoch
   std::string address, token;                 // for the ranks
 };
-// What a server of node 0 leaves to one after it; see StoreServer::Options.
-struct StoreRemains {
+// What the server of node 0 works with; see StoreServer::Options. Log and sockets may be those of
+// one before it.
+struct StoreParts {
+  comm::Register* run_register = nullptr;
   comm::StoreLog* log = nullptr;
   std::vector<int> sockets;
 };
 // Throws CommAborted, IoError, ConfigError, and Stopped when `stop` is set.
 JobStore open_job_store(const JobOptions& options, double deadline_s, const std::atomic<bool>* stop,
-                        const StoreRemains& remains = {});
+                        const StoreParts& parts = {});
 
 // The store of an epoch, with this launcher as a member.
 struct EpochStore {

@@ -25,6 +25,7 @@
 #include "agent/processes/output.h"
 #include "agent/rules/loss_age.h"
 #include "agent/rules/policy.h"
+#include "agent/run_register.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text/json.h"
@@ -128,8 +129,9 @@ class Supervisor {
       go_on(left->what, address);
       return;
     }
-    changeover_.use(*run_store_);
+    changeover_.use(*run_store_, register_.get());
     enter_store();
+    changeover_.record_start();
     if (options_.saved_step) saved_at_start_ = options_.starts_over ? -1 : options_.saved_step();
     changeover_.begin(saved_at_start_.value_or(-1));
     give(Event::time_passed);
@@ -142,7 +144,11 @@ class Supervisor {
   bool stands_by() const { return !crew_.has_ranks() && is_watching() && !decision_; }
 
   JobStore open_store() {
-    StoreRemains remains;
+    StoreParts parts;
+    if (options_.is_elastic && options_.node == 0 && has_server()) {
+      register_ = std::make_unique<RunRegister>(options_.run_folder);
+      parts.run_register = &register_->get();
+    }
     if (keeper_.is_guarded() && options_.node == 0) {
       const auto log = keeper_.find(kept_store_log);
       const auto keep_log = [this](int file) { keeper_.put(kept_store_log, {}, std::array{file}); };
@@ -152,14 +158,19 @@ class Supervisor {
                  : base::Descriptor(::fcntl(log->descriptors.front(), F_DUPFD_CLOEXEC, 3)),
           keep_log);
       keep_log(log_->descriptor());
-      if (const auto sockets = keeper_.find(kept_sockets)) remains.sockets = sockets->descriptors;
-      remains.log = log_.get();
+      if (const auto sockets = keeper_.find(kept_sockets)) parts.sockets = sockets->descriptors;
+      parts.log = log_.get();
     }
-    JobStore opened = open_job_store(options_, options_.deadline_s, SignalQueue::stop(), remains);
+    JobStore opened = open_job_store(options_, options_.deadline_s, SignalQueue::stop(), parts);
     server_ = std::move(opened.server);
     run_store_ = std::move(opened.run_store);
     if (log_ != nullptr && server_ != nullptr) keeper_.put(kept_sockets, {}, server_->sockets());
     return opened;
+  }
+
+  // Otherwise the store is a folder.
+  bool has_server() const {
+    return options_.all_nodes() == 1 || !comm::parse_store_address(options_.rendezvous).is_folder;
   }
 
   void enter_store() {
@@ -180,7 +191,7 @@ class Supervisor {
 
   // A supervisor before this one has died.
   void go_on(const base::Json& left, const Crew::Address& address) {
-    changeover_.use(*run_store_);
+    changeover_.use(*run_store_, register_.get());
     changeover_.go_on(left.at("changeover"));
     survived_ = left.at("survived").get<int64_t>();
     started_wall_ = left.at("started").get<double>();
@@ -625,7 +636,8 @@ class Supervisor {
   PolicyState state_;
   RankOutput output_;
   RankProcesses processes_;
-  std::unique_ptr<comm::StoreLog> log_;  // of the server; null: none
+  std::unique_ptr<RunRegister> register_;  // that the server serves; null: none
+  std::unique_ptr<comm::StoreLog> log_;    // of the server; null: none
   std::unique_ptr<comm::StoreServer> server_;
   std::unique_ptr<comm::Store> store_;
   std::unique_ptr<comm::Membership> membership_;

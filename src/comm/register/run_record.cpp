@@ -117,6 +117,11 @@ std::string problem_of(const EpochChange& change) {
   return "";
 }
 
+std::string fenced(const RunRecord& now, int64_t epoch) {
+  return fmt::format("fenced: epoch {} has begun; this process belongs to epoch {}", now.epoch,
+                     epoch);
+}
+
 RunRecord with(RunRecord record, const EpochChange& change) {
   record.members = change.members;
   record.spares = change.spares;
@@ -217,12 +222,27 @@ base::Result<RunRecord> next_epoch(const RunRecord& now, const EpochChange& chan
   return next;
 }
 
+base::Result<RunRecord> next_start(const RunRecord& before, const std::string& run,
+                                   const EpochChange& change) {
+  base::Result<RunRecord> first = first_epoch(run, change);
+  if (!first) return first;
+  RunRecord record = first.value();
+  record.epoch = before.epoch + 1;
+  return record;
+}
+
+base::Result<RunRecord> resumed(const RunRecord& now, int64_t epoch, const ResumePoint& point) {
+  using Answer = base::Result<RunRecord>;
+  if (epoch != now.epoch) return Answer::no(fenced(now, epoch));
+  RunRecord next = now;
+  next.resume = point;
+  if (point.step < now.last_commit.step) next.last_commit = {point.step, epoch};
+  return next;
+}
+
 base::Result<RunRecord> commit(const RunRecord& now, int64_t step, int64_t epoch) {
   using Answer = base::Result<RunRecord>;
-  if (epoch != now.epoch) {
-    return Answer::no(fmt::format("fenced: epoch {} has begun; this process belongs to epoch {}",
-                                  now.epoch, epoch));
-  }
+  if (epoch != now.epoch) return Answer::no(fenced(now, epoch));
   if (step <= now.last_commit.step) {
     return Answer::no(
         fmt::format("step {} is not after the last commit of step {}", step, now.last_commit.step));

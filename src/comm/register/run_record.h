@@ -69,9 +69,16 @@ struct EpochChange {
 
 // The record of epoch 0, for a register that is empty; `seen_epoch` is -1.
 base::Result<RunRecord> first_epoch(const std::string& run, const EpochChange&);
+// The record of a job that is started after another one in the same folder, `before`. Its epoch is
+// higher, so that processes of the other one commit nothing; it may resume from anywhere.
+base::Result<RunRecord> next_start(const RunRecord& before, const std::string& run,
+                                   const EpochChange&);
 // None if a newer epoch has begun than the proposer knows, if there are no members, if a process
 // would be in two places, or if it would resume from before the last commit.
 base::Result<RunRecord> next_epoch(const RunRecord& now, const EpochChange&);
+// From where an epoch resumes, as its ranks have found. A commit that none of them can use is the
+// last one no more. None if the epoch is not the present one.
+base::Result<RunRecord> resumed(const RunRecord& now, int64_t epoch, const ResumePoint&);
 // None if the epoch of the process that commits is not the present one, or the step is not after
 // the last commit.
 base::Result<RunRecord> commit(const RunRecord& now, int64_t step, int64_t epoch);

@@ -166,5 +166,31 @@ TEST(RunRecord, the_incarnation_of_a_process_has_boot_start_and_random_bits) {
   EXPECT_EQ(own.find('?'), std::string::npos);
 }
 
+TEST(RunRecordTest, a_job_after_another_one_has_a_higher_epoch_and_no_commit_yet) {
+  RunRecord before{.run = "a", .epoch = 7, .last_commit = {40, 7}};
+  const EpochChange change{.members = {{"node0", "x"}}, .resume = {20, "checkpoint"}};
+  const auto next = next_start(before, "b", change);
+  ASSERT_TRUE(next) << next.reason();
+  EXPECT_EQ(next.value().run, "b");
+  EXPECT_EQ(next.value().epoch, 8);
+  EXPECT_EQ(next.value().last_commit, CommitPoint());
+  EXPECT_FALSE(commit(next.value(), 60, 7)) << "by a process of the job before";
+  EXPECT_FALSE(next_start(before, "b", {}));
+}
+
+TEST(RunRecordTest, a_commit_that_the_ranks_cannot_use_is_the_last_one_no_more) {
+  const RunRecord now{.epoch = 2, .last_commit = {40, 1}};
+  const auto from_memory = resumed(now, 2, {45, "memory"});
+  ASSERT_TRUE(from_memory);
+  EXPECT_EQ(from_memory.value().last_commit, (CommitPoint{40, 1}));
+  EXPECT_EQ(from_memory.value().resume, (ResumePoint{45, "memory"}));
+  const auto from_older = resumed(now, 2, {20, "checkpoint"});
+  ASSERT_TRUE(from_older);
+  EXPECT_EQ(from_older.value().last_commit, (CommitPoint{20, 2}));
+  EXPECT_TRUE(commit(from_older.value(), 40, 2));
+  EXPECT_EQ(resumed(now, 1, {45, "memory"}).reason(),
+            "fenced: epoch 2 has begun; this process belongs to epoch 1");
+}
+
 }  // namespace
 }  // namespace trireme::comm

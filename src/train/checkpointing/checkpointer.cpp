@@ -39,6 +39,7 @@ Checkpointer::Checkpointer(engine::Engine& engine, const spec::ModelSpec& model,
               {.folder = options_.folder,
                .keep = options_.keep,
                .guard = options_.guard,
+               .claim = options_.claim,
                .tokenizer = options_.tokenizer},
               manifest_of(model, engine.plan())) {}
 

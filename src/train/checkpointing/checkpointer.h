@@ -29,10 +29,11 @@
 namespace trireme::train {
 
 struct CheckpointOptions {
-  std::filesystem::path folder;  // contains all generations
-  int64_t keep = 2;              // generations; 0: all
-  bool reread = false;           // read back and compare after the write
-  ckpt::Guard guard;             // set on the first rank; empty: no guard
+  std::filesystem::path folder;             // contains all generations
+  int64_t keep = 2;                         // generations; 0: all
+  bool reread = false;                      // read back and compare after the write
+  ckpt::Guard guard;                        // set on the first rank; empty: no guard
+  std::function<void(int64_t step)> claim;  // CommitOptions::claim
   // Copied into every checkpoint (ckpt/generation/tokenizer_copy.h).
   std::vector<ckpt::NamedBytes> tokenizer;
 };

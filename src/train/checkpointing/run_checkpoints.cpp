@@ -68,6 +68,7 @@ RunCheckpoints::RunCheckpoints(const Parts& parts, const Resume& resume, ckpt::G
       hooks_(std::move(hooks)),
       disk_(ckpt::posix_disk()),
       guard_(std::move(guard)),
+      epoch_writer_(parts.epoch_writer),
       copy_memory_(parts.copy_memory),
       on_gpu_(parts.on_gpu),
       epoch_(parts.epoch),
@@ -79,11 +80,14 @@ RunCheckpoints::RunCheckpoints(const Parts& parts, const Resume& resume, ckpt::G
 }
 
 void RunCheckpoints::make_checkpointer(engine::Engine& engine) {
+  std::function<void(int64_t)> claim;
+  if (epoch_writer_ != nullptr) claim = [this](int64_t step) { epoch_writer_->commit(step); };
   checkpointer_.emplace(engine, model_, rank_, device_, *disk_,
                         CheckpointOptions{.folder = checkpoint_folder(),
                                           .keep = config_.checkpoint.keep_latest_k,
                                           .reread = config_.checkpoint.reread,
                                           .guard = guard_,
+                                          .claim = claim,
                                           .tokenizer = tokenizer_.files()},
                         hooks_);
 }

@@ -11,6 +11,7 @@
 
 #include "base/text/json.h"
 #include "ckpt/disk/disk.h"
+#include "comm/register/epoch_writer.h"
 #include "config/config.h"
 #include "train/batches/data_sets.h"
 #include "train/batches/run_tokenizer.h"
@@ -47,7 +48,8 @@ class RunCheckpoints {
     const spec::ModelSpec& model;
     Rank& rank;
     device::Device& device;
-    ckpt::CopyMemory* copy_memory = nullptr;  // null: the run keeps no copies in memory
+    ckpt::CopyMemory* copy_memory = nullptr;    // null: the run keeps no copies in memory
+    comm::EpochWriter* epoch_writer = nullptr;  // RankStart::epoch_writer
     bool on_gpu = false;
     int64_t epoch = 0;             // of the run's group of ranks
     SaveFigures earlier{};         // saves of the same attempt before
@@ -142,6 +144,7 @@ class RunCheckpoints {
   const CheckpointHooks hooks_;
   std::unique_ptr<ckpt::Disk> disk_;
   const ckpt::Guard guard_;
+  comm::EpochWriter* const epoch_writer_;
   std::optional<Checkpointer> checkpointer_;
   ckpt::CopyMemory* const copy_memory_;
   const bool on_gpu_;

@@ -81,6 +81,8 @@ class Run {
   // Logs and records that this epoch continues after `step`, and from which source.
   void record_epoch(int64_t step, const std::string& what, int64_t repeated = 0);
   // Watches for the first step that no rank has finished before. Collective.
+  // In the register of the run.
+  void record_resume();
   void begin_recovery();
   // Records where the time until the end of this step went.
   void record_recovery(int64_t step, double finished_at);

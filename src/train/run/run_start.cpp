@@ -104,6 +104,7 @@ void Run::equip() {
                             .rank = parts_->rank,
                             .device = *bench_.platform.device,
                             .copy_memory = parts_->copy_memory ? &*parts_->copy_memory : nullptr,
+                            .epoch_writer = start_.epoch_writer.get(),
                             .on_gpu = bench_.platform.is_gpu(),
                             .epoch = start_.epoch,
                             .earlier = summary_.checkpoints,
@@ -214,7 +215,17 @@ void Run::resume() {
   epoch_first_step_ = timeline_.step() + 1;
   epoch_seconds_ = clock_.seconds();
   has_state_ = true;
+  record_resume();
   begin_recovery();
+}
+
+void Run::record_resume() {
+  if (!start_.epoch_writer) return;
+  try {
+    start_.epoch_writer->resumed({.step = timeline_.step(), .source = name_of(source_)});
+  } catch (const base::IoError& error) {
+    base::log_warning("where this epoch resumes is not recorded: {}", error.what());
+  }
 }
 
 void Run::begin_attempt(const std::optional<Resumed>& from) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/register/epoch_writer.h"
 #include "comm/world/rank_env.h"
 #include "config/config.h"
 #include "device/device.h"
@@ -31,6 +32,8 @@ struct RankStart {
   int local_rank = 0;      // among the ranks of this host
   int host_ranks = 1;      // ranks on this host
   int memory_fd = -1;      // comm::RankInfo::memory_fd
+  // On the first rank, of the epoch; null: the run has no register.
+  std::shared_ptr<comm::EpochWriter> epoch_writer;
   // Connects the rank, after its device was made; null with one rank. Compares `identity`
   // (run_identity.h) with the first rank's, and throws ConfigError that names the differences.
   std::function<std::unique_ptr<comm::Communicator>(device::Device&, const std::string& identity)>

@@ -110,6 +110,7 @@ void Commit::commit(std::span<const SaveStatus> all) {
     manifest_.files.push_back(ckpt::file_of(static_cast<int>(rank), all[rank].receipt));
   }
   ckpt::write_tokenizer(disk_, draft_->folder, options_.tokenizer);
+  if (options_.claim) options_.claim(manifest_.step);
   ckpt::commit(disk_, *draft_, manifest_, options_.guard);
   durable_at_ = obs::steady_seconds();
   if (options_.keep == 0) return;

@@ -38,6 +38,9 @@ struct CommitOptions {
   std::filesystem::path folder;  // contains all generations
   int64_t keep = 0;              // generations; 0: all
   ckpt::Guard guard;             // set on the first rank; empty: no guard
+  // Called by the first rank before a generation gets its name, with its step. Throws Fenced if it
+  // must not. May be empty.
+  std::function<void(int64_t step)> claim;
   std::vector<ckpt::NamedBytes> tokenizer;
 };
 

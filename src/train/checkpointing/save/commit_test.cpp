@@ -220,6 +220,27 @@ TEST(CommitTest, a_fenced_commit_stops_all_ranks_and_leaves_the_draft) {
   }
 }
 
+// What the claim throws ends the save before the generation has its name.
+TEST(CommitTest, the_first_rank_claims_the_step_before_it_is_visible) {
+  for (const int ranks : {1, 2}) {
+    ckpt::MemoryDisk disk;
+    std::vector<int64_t> claimed;
+    const auto claim = [&](int64_t step) {
+      EXPECT_TRUE(names_in_root(disk).front().starts_with("step-00000005.tmp"));
+      claimed.push_back(step);
+      throw base::Fenced("epoch 2 has begun");
+    };
+    on_ranks(disk, ranks, {.folder = root, .claim = claim}, [&](const Rank& rank, Commit& commit) {
+      EXPECT_THROW(
+          (void)save(commit, 5,
+                     [&](const ckpt::Draft& draft) { return store_small(disk, draft, rank); }),
+          base::Fenced);
+    });
+    EXPECT_EQ(claimed, std::vector<int64_t>{5});
+    EXPECT_EQ(names_in_root(disk), (std::vector<std::string>{"step-00000005.tmp-run1-2-0"}));
+  }
+}
+
 TEST(CommitTest, the_status_of_all_ranks_decides_in_any_order) {
   using enum SavePhase;
   const auto next = [](std::vector<SavePhase> phases) {
