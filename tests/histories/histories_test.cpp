@@ -57,6 +57,7 @@ class Histories : public testing::Test {
     const Outcome outcome = trireme(*folder, {"train", "history.toml"});
     if (outcome.exit_code == exit_bad_call) {
       ++refused_;
+      if (is_verbose()) std::cout << history.seed << " is refused: " << outcome.err << std::endl;
       return nullptr;
     }
     EXPECT_EQ(outcome.exit_code, exit_done) << history.config << outcome.err;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -124,6 +125,33 @@ TEST_F(Elastic, epochs_without_progress_end_the_run) {
   EXPECT_NE(result.at("reason").get<std::string>().find("3 epochs in a row came to no step after"),
             std::string::npos)
       << outcome.out;
+}
+
+// What the alarm about 8-bit numbers knows goes on, although the rank that reports it is new.
+TEST_F(Elastic, a_block_that_fell_back_stays_in_bf16) {
+  if (std::getenv("TRIREME_FULL") == nullptr) GTEST_SKIP() << "only with TRIREME_FULL";
+  constexpr int steps = 130;
+  scratch_.write("tiny.toml", replaced(tiny_model, "layers = 2", "layers = 6"));
+  layout_ = {"--parallelism.data_parallel_replicate_degree=4",
+             "--training.dtype=fp8-tensor",
+             "--precision.bf16_first=1",
+             "--precision.bf16_last=1",
+             "--precision.fallback=bf16",
+             "--optimizer.lr=1e-3",
+             "--training.max_norm=1e9",
+             "--training.skip_norm_multiple=0",
+             "--training.seq_len=32"};
+  ::setenv("TRIREME_PLANT_DRIFT", "block=3,channel=5,onset=60,end=85,rate=2", 1);
+  const std::string expected = quiet_weights(steps);
+  const auto running = launch(steps, {});
+  disturb(*running, SIGKILL, 0, 90, 0);
+  disturb(*running, SIGKILL, 1, 105, 1);
+  const Outcome outcome = running->wait();
+  ::unsetenv("TRIREME_PLANT_DRIFT");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("blocks.3 is in bf16 from step"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("epoch 2: rank 1 of this node replaced"), std::string::npos);
+  EXPECT_TRUE(scratch_.read("run/" + weights_file) == expected);
 }
 
 // Another attempt would end in the same way.

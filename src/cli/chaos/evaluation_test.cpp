@@ -296,8 +296,8 @@ TEST(ChaosReportTest, shows_the_same_figures_as_text_and_as_json) {
   for (const char* part :
        {"2 of 2 with seed 7 on 4 ranks: 1 kill, 1 freeze, 0 pauses",
         "p50 0.25 s, p99 0.25 s, max 0.25 s of 1", "6, at most 3 after one disturbance",
-        "of which detect                        | p50 0.12 s",
-        "p50 2.00 s, p99 2.00 s, max 2.00 s of 1",
+        "of which detect                       | p50 0.125 s", "p50 2 s, p99 2 s, max 2 s of 1",
+        "from a freeze to its verdict            | p50 1.5 s",
         "1 right, 1 wrong, 0 missing; number 1 (freeze of rank 1): rank 0 is silent",
         "descriptors 10 -> 11", "equal, SHA-256 abc", "the run survives"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;

@@ -45,7 +45,7 @@ std::vector<LayerFigures> gather_numerics(engine::Engine& engine, Rank& rank,
     mine.append(reinterpret_cast<const char*>(&sent), bytes);
   }
   std::map<int, std::array<RoleCounts, spec::quantized_count>> sums;
-  for (const std::string& text : rank.gather_texts(mine)) {
+  for (const std::string& text : rank.all_gather_texts(mine)) {
     TRIREME_CHECK(text.size() % bytes == 0, "{} bytes of layers with {}", text.size(), bytes);
     for (size_t at = 0; at < text.size(); at += bytes) {
       Sent sent;

@@ -10,8 +10,7 @@
 
 namespace trireme::train {
 
-// Returns on the first rank the figures of the last step, by layer in ascending order, and nothing
-// on others: the largest magnitudes of all ranks, and the sums of their counts. `is_measured`: the
+// Returns the figures of the last step, by layer in ascending order, on all ranks: the largest magnitudes of all ranks, and the sums of their counts. `is_measured`: the
 // step had counts. Waits for the device. Collective.
 std::vector<LayerFigures> gather_numerics(engine::Engine&, Rank&, const spec::ModelSpec&,
                                           bool is_measured);

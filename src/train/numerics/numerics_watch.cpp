@@ -73,6 +73,10 @@ void NumericsWatch::release(std::span<const int> blocks) {
   for (const int block : blocks) fallen_.erase(block);
 }
 
+void NumericsWatch::assume_fallen(std::span<const int> blocks, int64_t step) {
+  for (const int block : blocks) fallen_[block] = {.is_out = true, .step = step, .times = 1};
+}
+
 base::Json NumericsWatch::to_json() const {
   base::Json blocks = base::Json::array();
   for (const auto& [block, of] : fallen_) {

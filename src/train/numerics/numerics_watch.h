@@ -65,6 +65,9 @@ class NumericsWatch {
   // These blocks are no longer in bf16 by fall-back.
   void release(std::span<const int> blocks);
 
+  // These blocks are in bf16 by fall-back, since `step` at the latest; more is not known of them.
+  void assume_fallen(std::span<const int> blocks, int64_t step);
+
   base::Json to_json() const;
   // Throws base::Json::exception if it is no such state.
   static NumericsWatch from_json(const base::Json&, const Options&);

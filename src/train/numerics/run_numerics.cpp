@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "train/numerics/gather_numerics.h"
@@ -49,6 +50,15 @@ std::string are(const std::vector<int>& blocks) {
   return fmt::format("{} {}", fmt::join(names, ", "), blocks.size() == 1 ? "is" : "are");
 }
 
+// Ranks finish at most one step more than others, and keep at most three copies.
+constexpr size_t max_points = 4;
+
+template <typename Points, typename Point>
+void add_point(Points& points, Point&& point) {
+  points.push_back(std::forward<Point>(point));
+  if (points.size() > max_points) points.pop_front();
+}
+
 }  // namespace
 
 RunNumerics::RunNumerics(Incarnation& parts, std::function<void(const std::string&)> log)
@@ -58,10 +68,48 @@ RunNumerics::RunNumerics(Incarnation& parts, std::function<void(const std::strin
       configured_(configured_blocks(parts.bench.config)),
       watch_(watch_options(parts.bench.config)) {}
 
-void RunNumerics::restore(const base::Json& state) {
+void RunNumerics::restore(const base::Json& state, int64_t step) {
   if (!is_on()) return;
   const NumericsWatch::Options options = watch_options(parts_.bench.config);
   watch_ = state.is_null() ? NumericsWatch(options) : watch_of(state, configured_, options);
+  sampled_.clear();
+  copied_ = {{step, watch_}};
+}
+
+void RunNumerics::continue_after(int64_t step) {
+  if (!is_on()) return;
+  const Point* own = newest_until(step);
+  const std::vector<int64_t> steps = parts_.rank.gather(own == nullptr ? -1 : own->step);
+  const auto best = std::ranges::max_element(steps);
+  const NumericsWatch::Options options = watch_options(parts_.bench.config);
+  if (*best < 0) {
+    watch_ = NumericsWatch(options);
+    watch_.assume_fallen(list_of(set_of(parts_.bf16_blocks) & ~set_of(configured_)), step);
+  } else {
+    const int source = static_cast<int>(best - steps.begin());
+    const bool is_source = parts_.rank.number() == source;
+    const std::vector<std::string> texts =
+        parts_.rank.all_gather_texts(is_source ? own->watch.to_json().dump() : "");
+    watch_ =
+        NumericsWatch::from_json(base::Json::parse(texts[static_cast<size_t>(source)]), options);
+  }
+  pending_ = {};
+  sampled_.clear();
+  copied_ = {{step, watch_}};
+}
+
+void RunNumerics::copied(int64_t step) {
+  if (is_on()) add_point(copied_, Point{step, watch_});
+}
+
+const RunNumerics::Point* RunNumerics::newest_until(int64_t step) const {
+  const Point* newest = nullptr;
+  for (const std::deque<Point>* points : {&sampled_, &copied_}) {
+    for (const Point& one : *points) {
+      if (one.step <= step && (newest == nullptr || one.step > newest->step)) newest = &one;
+    }
+  }
+  return newest;
 }
 
 std::vector<int> RunNumerics::blocks() const {
@@ -100,18 +148,17 @@ std::optional<std::vector<int>> RunNumerics::after_step(int64_t step, RunOutput*
   if (!is_due(step)) return {};
   const std::vector<LayerFigures> figures =
       gather_numerics(*parts_.engine, parts_.rank, parts_.bench.model, is_measured_);
-  if (parts_.rank.is_first()) {
-    if (is_measured_) {
-      const std::string line = numerics_line(figures);
-      if (!line.empty()) log_(line);
-      if (output != nullptr) {
-        output->add("numerics", step, numerics_metrics(figures).metrics());
-        output->add_numerics(step, numerics_values(layers_, figures));
-      }
+  if (is_measured_ && parts_.rank.is_first()) {
+    const std::string line = numerics_line(figures);
+    if (!line.empty()) log_(line);
+    if (output != nullptr) {
+      output->add("numerics", step, numerics_metrics(figures).metrics());
+      output->add_numerics(step, numerics_values(layers_, figures));
     }
-    pending_ = watch_.add(step, figures);
-    for (const DriftFinding& finding : pending_.alarms) report(finding);
   }
+  pending_ = watch_.add(step, figures);
+  add_point(sampled_, Point{step, watch_});
+  for (const DriftFinding& finding : pending_.alarms) report(finding);
   // All ranks follow the first one.
   const std::vector<int> wanted = list_of(parts_.rank.gather(set_of(blocks())).front());
   if (wanted == parts_.bf16_blocks) return {};

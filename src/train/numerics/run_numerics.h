@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -25,10 +26,16 @@ class RunNumerics {
 
   // Does the recipe of the run have blocks in 8 bits, now or after a return?
   bool is_on() const { return !layers_.empty(); }
-  // Continues the watch of a checkpoint (state(); null: it has none). Blocks that had fallen back
-  // return if precision.bf16_blocks has changed since. Throws base::Json::exception if it is no
-  // such state.
-  void restore(const base::Json& state);
+  // Continues the watch of the checkpoint of `step` (state(); null: it has none). Blocks that had
+  // fallen back return if precision.bf16_blocks has changed since. Throws base::Json::exception if
+  // it is no such state.
+  void restore(const base::Json& state, int64_t step);
+  // Continues the watch of a rank that has seen the samples until `step`, after which the ranks of
+  // a new epoch have the state in memory. Without such a rank it begins again, with the blocks that
+  // are in bf16. Collective.
+  void continue_after(int64_t step);
+  // A copy of the state after the last step is made, from which an epoch may continue.
+  void copied(int64_t step);
   // Returns the blocks that are to be in bf16, besides the first and last ones.
   std::vector<int> blocks() const;
   // Returns those of a run that is resumed from a checkpoint with this state.
@@ -48,10 +55,16 @@ class RunNumerics {
   // because they do not fit into memory, with those before.
   void changed(int64_t step, const std::string& problem);
 
-  // What checkpoints save; null if there is nothing to save. On the first rank.
+  // What checkpoints save; null if there is nothing to save.
   base::Json state() const;
 
  private:
+  // The watch after a step.
+  struct Point {
+    int64_t step;
+    NumericsWatch watch;
+  };
+  const Point* newest_until(int64_t step) const;  // null: there is none
   void report(const DriftFinding&);
   struct Change {
     const char* what;
@@ -63,11 +76,12 @@ class RunNumerics {
 
   Incarnation& parts_;
   const std::function<void(const std::string&)> log_;
-  const std::vector<int> layers_;      // that are in 8 bits unless they have fallen back
-  const std::vector<int> configured_;  // blocks in bf16 by configuration, besides first and last
-  NumericsWatch watch_;                // of the first rank; others do not add to it
-  NumericsWatch::Decision pending_;    // until changed()
-  bool is_measured_ = false;           // the step that was queued last
+  const std::vector<int> layers_;       // that are in 8 bits unless they have fallen back
+  const std::vector<int> configured_;   // blocks in bf16 by configuration, besides first and last
+  NumericsWatch watch_;                 // the same on all ranks
+  std::deque<Point> sampled_, copied_;  // the last ones
+  NumericsWatch::Decision pending_;     // until changed()
+  bool is_measured_ = false;            // the step that was queued last
 };
 
 }  // namespace trireme::train

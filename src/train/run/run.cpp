@@ -190,7 +190,7 @@ std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& repo
       // A run that goes on from the copy does not make these steps again.
       take_signals();
       if (output_) output_->write_steps(true);
-      copy_state(step);
+      copy_state(step, bf16_blocks.value_or(parts_->bf16_blocks));
     }
     if (bf16_blocks) {
       change_precision(*bf16_blocks);
@@ -448,7 +448,7 @@ void Run::act(int64_t step, const StepActions& actions, StepReporter& reporter,
   }
 }
 
-void Run::copy_state(int64_t step) {
+void Run::copy_state(int64_t step, const std::vector<int>& bf16_blocks) {
   clock_.wait(parts_->engine->compute());
   const obs::PhaseClock::Scope scope(phases(), obs::Phase::exposed_save);
   const int64_t steps = step - epoch_first_step_ + 1;
@@ -457,7 +457,8 @@ void Run::copy_state(int64_t step) {
                              .samples = timeline_.samples_at(step),
                              .tokens = timeline_.tokens_at(step),
                              .row_budget = parts_->row_budget},
-                            parts_->bf16_blocks, step_seconds);
+                            bf16_blocks, step_seconds);
+  numerics_.copied(step);
 }
 
 void Run::validate(int64_t step, StepReporter& reporter) {

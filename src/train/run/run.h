@@ -125,8 +125,9 @@ class Run {
   void record_ranks(int64_t step);  // the samples of the last exchange
   void act(int64_t step, const StepActions&, StepReporter&, const TrainBatches&);
   void validate(int64_t step, StepReporter&);  // collective
-  // Copies the state to memory that outlives this process. Collective.
-  void copy_state(int64_t step);
+  // Copies the state to memory that outlives this process; an epoch that continues from it has
+  // these blocks in bf16. Collective.
+  void copy_state(int64_t step, const std::vector<int>& bf16_blocks);
   [[noreturn]] void end_fenced();
 
   // ---- end

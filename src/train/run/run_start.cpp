@@ -198,9 +198,12 @@ void Run::resume() {
          .run_steps = [this](const Resumed& from, int64_t last) { replay(from, last); }});
     source_ = resumed_ ? StateSource::generation : StateSource::none;
   }
-  if (!live_ || epoch_first_step_ == 0) {
+  if (live_) {
+    numerics_.continue_after(live_->step);
+  } else {
     try {
-      numerics_.restore(resumed_ ? resumed_->numerics : base::Json());
+      numerics_.restore(resumed_ ? resumed_->numerics : base::Json(),
+                        resumed_ ? resumed_->step : 0);
     } catch (const base::Json::exception& error) {
       throw RunNumerics::unreadable(resumed_->step, error);
     }
@@ -215,6 +218,8 @@ void Run::resume() {
   epoch_first_step_ = timeline_.step() + 1;
   epoch_seconds_ = clock_.seconds();
   has_state_ = true;
+  // The last epoch ended before its engine was rebuilt with them.
+  if (live_ && numerics_.blocks() != parts_->bf16_blocks) change_precision(numerics_.blocks());
   record_resume();
   begin_recovery();
 }

@@ -41,11 +41,19 @@ void Rank::on_first(const std::function<void()>& work) {
 }
 
 std::vector<std::string> Rank::gather_texts(const std::string& mine) {
+  return gather_texts(mine, is_first());
+}
+
+std::vector<std::string> Rank::all_gather_texts(const std::string& mine) {
+  return gather_texts(mine, true);
+}
+
+std::vector<std::string> Rank::gather_texts(const std::string& mine, bool is_here) {
   if (is_alone()) return {mine};
   using Piece = std::array<char, slot_bytes>;
   const std::vector<uint64_t> lengths = gather(static_cast<uint64_t>(mine.size()));
   const uint64_t longest = *std::ranges::max_element(lengths);
-  std::vector<std::string> texts(is_first() ? lengths.size() : 0);
+  std::vector<std::string> texts(is_here ? lengths.size() : 0);
   for (uint64_t begin = 0; begin < longest; begin += slot_bytes) {
     Piece piece{};
     if (begin < mine.size()) mine.copy(piece.data(), piece.size(), begin);

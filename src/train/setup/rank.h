@@ -61,6 +61,8 @@ class Rank {
   // Returns every rank's text, by rank, on the first rank, and nothing on others. For texts of any
   // length, outside of steps. Collective.
   std::vector<std::string> gather_texts(const std::string& mine);
+  // The same, and returns them on all ranks.
+  std::vector<std::string> all_gather_texts(const std::string& mine);
   // Replaces `bytes` on every rank by those of rank `source`, in pieces of at most a few MiB, which
   // take device memory meanwhile. Outside of steps, and of the engine's life. Collective.
   void broadcast(std::span<std::byte> bytes, int source);
@@ -77,6 +79,7 @@ class Rank {
 
  private:
   static constexpr int64_t slot_bytes = 512;
+  std::vector<std::string> gather_texts(const std::string& mine, bool is_here);
   void gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all);
 
   device::Device& device_;
