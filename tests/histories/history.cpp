@@ -74,39 +74,44 @@ Degrees near_degrees(Dice& dice) {
   return degrees;
 }
 
-std::string parallelism(const Degrees& d, Dice& dice) {
+// Workers whose gradients are summed. Other schedules than 1f1b need one on each data rank.
+int workers_of(const Degrees& d, bool is_1f1b) {
   const int data_ranks = d.replicate * d.shard;
+  return data_ranks == 3 || !is_1f1b ? data_ranks : 4;
+}
+
+std::string parallelism(const Degrees& d, int workers, const std::string& schedule, Dice& dice) {
   std::string text = fmt::format(
       "[parallelism]\ndata_parallel_replicate_degree = {}\ndata_parallel_shard_degree = {}\n"
       "pipeline_parallel_degree = {}\nexpert_parallel_degree = {}\ntensor_parallel_degree = {}\n"
-      "context_parallel_degree = {}\nlogical_dp = {}\n",
-      d.replicate, d.shard, d.pp, d.ep, d.tp, d.cp, data_ranks == 3 ? 3 : 4);
+      "context_parallel_degree = {}\nlogical_dp = {}\npipeline_parallel_schedule = \"{}\"\n",
+      d.replicate, d.shard, d.pp, d.ep, d.tp, d.cp, workers, schedule);
   if (d.zero >= 0) text += fmt::format("zero_stage = {}\n", d.zero);
   if (d.tp > 1 && dice.one_in(2)) text += "sequence_parallel = true\n";
   if (d.cp > 1) {
     text += fmt::format("context_parallel_kind = \"{}\"\n",
                         dice.of<const char*>({"gather", "ring", "ulysses"}));
   }
-  if (d.pp > 1) {
-    text += fmt::format("pipeline_parallel_schedule = \"{}\"\n",
-                        dice.of<const char*>({"1f1b", "gpipe", "zb-h1"}));
-  }
   return text;
 }
 
-std::string training(const Degrees& d, Dice& dice) {
-  const int workers = d.replicate * d.shard == 3 ? 3 : 4;
+std::string training(int workers, const std::string& dtype, Dice& dice) {
   return fmt::format(
-      "local_batch_size = 1\nglobal_batch_size = {}\nseq_len = 16\nsteps = {}\ndtype = \"{}\"\n",
-      workers * dice.between(1, 2), steps,
-      dice.of<const char*>({"fp32", "fp32", "fp32", "bf16", "fp8-delayed", "fp16"}));
+      "local_batch_size = 1\nglobal_batch_size = {}\nseq_len = 32\nsteps = {}\ndtype = \"{}\"\n",
+      (workers < 3 ? 4 : workers) * dice.between(1, 2), steps, dtype);
 }
 
 std::string config_of(const Degrees& degrees, Dice& dice) {
   std::string text = "[job]\ndump_folder = \"run\"\n[model]\n";
   text += fmt::format("name = \"{}\"\n", degrees.ep > 1 ? "experts.toml" : "tiny.toml");
-  text += fmt::format("[optimizer]\nlr = 1e-3\nname = \"{}\"\n", dice.one_in(6) ? "Muon" : "AdamW");
-  text += parallelism(degrees, dice);
+  const std::string dtype =
+      dice.of<const char*>({"fp32", "fp32", "fp32", "bf16", "fp8-delayed", "fp16"});
+  const bool is_muon = dtype != "fp8-delayed" && dice.one_in(5);
+  text += fmt::format("[optimizer]\nlr = 1e-3\nname = \"{}\"\n", is_muon ? "Muon" : "AdamW");
+  const std::string schedule =
+      degrees.pp > 1 && degrees.cp == 1 ? dice.of<const char*>({"1f1b", "gpipe", "zb-h1"}) : "1f1b";
+  const int workers = workers_of(degrees, schedule == "1f1b");
+  text += parallelism(degrees, workers, schedule, dice);
   text += fmt::format("[activation_checkpoint]\nmode = \"{}\"\n",
                       dice.of<const char*>({"none", "none", "selective", "full"}));
   text += fmt::format("[checkpoint]\ninterval = {}\n[elastic]\ndetect_s = 2\npeer_interval = {}\n",
@@ -115,7 +120,7 @@ std::string config_of(const Degrees& degrees, Dice& dice) {
   text += "[system]\nthreads = 1\ndevice = \"cpu\"\n[training]\n";
   const bool is_mixture = dice.one_in(4);
   if (!is_mixture) text += "dataset_path = \"text.txt\"\n";
-  text += training(degrees, dice);
+  text += training(workers, dtype, dice);
   if (is_mixture) {
     text += "[[training.dataset]]\npath = \"text.txt\"\nname = \"bottles\"\nweight = 2\n";
     text += "[[training.dataset]]\npath = \"other.txt\"\nname = \"other\"\nweight = 1\n";
@@ -140,7 +145,13 @@ Happening happening_of(Dice& dice, int ranks) {
 
 constexpr std::string_view experts_model =
     "family = \"llama\"\nlayers = 2\nhidden = 16\nheads = 2\nffn = 32\nvocab = 256\nmax_seq = 32\n"
-    "[moe]\nexperts = 4\nexperts_per_token = 2\nexpert_ffn = 16\naux_loss = 0.01\n";
+    "[moe]\nexperts = 4\nexperts_per_token = 2\nexpert_ffn = 16\nrenormalize = true\n"
+    "aux_loss = 0.01\n";
+
+// Halves of it are multiples of 16, as products in 8 bits need.
+constexpr std::string_view model =
+    "family = \"llama\"\nlayers = 2\nhidden = 32\nheads = 2\nffn = 64\nvocab = 256\n"
+    "max_seq = 32\n";
 
 }  // namespace
 
@@ -197,7 +208,7 @@ void write_files(const History& history, const std::string& folder) {
     std::ofstream(folder + "/" + name, std::ios::binary) << text;
   };
   write("history.toml", history.config);
-  write("tiny.toml", tiny_model);
+  write("tiny.toml", model);
   write("experts.toml", experts_model);
   write("text.txt", tiny_text(100));
   write("other.txt", other);
