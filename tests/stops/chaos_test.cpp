@@ -105,8 +105,7 @@ TEST_F(Chaos, verdicts_name_the_rank_that_died_or_froze) {
       trireme(scratch_,
               {"chaos", "stops.toml", "-n", "4", "--seed=11", fmt::format("--kills={}", trials),
                "--kinds=kill,kill,freeze", fmt::format("--training.steps={}", 40 * trials),
-               "--parallelism.data_parallel_replicate_degree=4", "--elastic.detect_s=1",
-               "--metrics.log_freq=1000", "--json"},
+               "--parallelism.data_parallel_replicate_degree=4", "--elastic.detect_s=1", "--json"},
               {.deadline_seconds = 60.0 + 5 * trials});
   const base::Json report = only_object(outcome.out);
   ASSERT_TRUE(report.contains("names")) << outcome.err;
