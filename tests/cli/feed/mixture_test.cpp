@@ -80,6 +80,7 @@ TEST(Mixture, layouts_read_the_same_samples_and_give_the_same_bits) {
     for (const base::Json& rank : several.summary["ranks"]) {
       EXPECT_EQ(rank["memory_predicted_bytes"], rank["memory_measured_bytes"]) << layout.front();
       EXPECT_EQ(rank["traffic_predicted_bytes"], rank["traffic_counted_bytes"]) << layout.front();
+      EXPECT_EQ(rank["buffers_predicted_bytes"], rank["buffers_measured_bytes"]) << layout.front();
       EXPECT_GT(rank["rebuild_predicted_bytes"], 0) << layout.front();
       EXPECT_EQ(rank["rebuild_predicted_bytes"], rank["rebuild_measured_bytes"]) << layout.front();
     }

@@ -137,6 +137,8 @@ TEST(Resume, figures_of_every_save_are_kept) {
     for (const base::Json& rank : summary.at("ranks")) {
       EXPECT_GT(rank.at("checkpoints_predicted_bytes").get<int64_t>(), 1 << 20);
       EXPECT_EQ(rank.at("checkpoints_measured_bytes"), rank.at("checkpoints_predicted_bytes"));
+      EXPECT_GT(rank.at("buffers_predicted_bytes"), 0);
+      EXPECT_EQ(rank.at("buffers_measured_bytes"), rank.at("buffers_predicted_bytes"));
     }
     std::vector<int64_t> saved;
     std::istringstream lines(s.read("run/metrics.jsonl"));
@@ -164,7 +166,12 @@ TEST(Resume, figures_of_every_save_are_kept) {
   const Scratch s;
   write_tiny(s);
   const Outcome outcome = trireme(s, train_words(2, {"--checkpoint.interval=2"}));
-  EXPECT_NE(outcome.out.find("checkpoints, on the host"), std::string::npos) << outcome.out;
+  for (const char* part : {"batches and signals, on the host", "checkpoints, on the host"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
+  }
+  for (const char* part : {"of the host on each rank: batches and signals", ", checkpoints "}) {
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << part << "\n" << outcome.err;
+  }
 }
 
 }  // namespace
