@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/system/descriptor.h"
 #include "comm/register/journal_register.h"
+#include "comm/register/register_requests.h"
 #include "comm/register/run_record.h"
 #include "comm/store/membership.h"
 #include "comm/store/store_server.h"
@@ -67,7 +68,7 @@ class StoreRegisterTest : public testing::Test {
   std::unique_ptr<StoreServer> server_;
 };
 
-std::string refused_because(const std::function<void()>& call) {
+std::string io_refusal_of(const std::function<void()>& call) {
   try {
     call();
   } catch (const base::IoError& error) {
@@ -149,9 +150,9 @@ TEST_F(StoreRegisterTest, a_failure_of_the_disk_does_not_end_a_membership) {
   const auto store = open_store(address, 5), look = open_store(address, 5);
   membership_of(*store)->join("a");
   const auto shared = register_of(*store);
-  const std::string why = refused_because([&] { (void)shared->swap(0, "x", "1"); });
+  const std::string why = io_refusal_of([&] { (void)shared->swap(0, "x", "1"); });
   EXPECT_NE(why.find("refused: no space"), std::string::npos) << why;
-  EXPECT_NE(refused_because([&] { (void)shared->read(); }), "none");
+  EXPECT_NE(io_refusal_of([&] { (void)shared->read(); }), "none");
   EXPECT_NO_THROW(store->set("a", "1"));
   EXPECT_EQ(membership_of(*look)->changed(0), std::nullopt);
 }
@@ -161,13 +162,26 @@ TEST_F(StoreRegisterTest, a_store_without_one_refuses) {
   const auto store = open_store({.host = "127.0.0.1", .port = bare.port()}, 5);
   const auto shared = register_of(*store);
   EXPECT_NE(
-      refused_because([&] { (void)shared->read(); }).find("refused: this store has no register"),
+      io_refusal_of([&] { (void)shared->read(); }).find("refused: this store has no register"),
       std::string::npos);
-  EXPECT_NE(refused_because([&] { (void)shared->swap(0, "a", "1"); }), "none");
+  EXPECT_NE(io_refusal_of([&] { (void)shared->swap(0, "a", "1"); }), "none");
   store->set("a", "1");
   EXPECT_EQ(store->try_get("a"), "1");
   const auto folder = open_store({.is_folder = true, .folder = folder_.string()}, 5);
   EXPECT_THROW((void)register_of(*folder), base::ConfigError);
+}
+
+TEST_F(StoreRegisterTest, malformed_requests_have_no_answer) {
+  const auto answer = [&](const StoreMessage& request) {
+    return answer_from(register_.get(), request).has_value();
+  };
+  EXPECT_TRUE(answer({StoreCode::register_read, {}}));
+  EXPECT_FALSE(answer({StoreCode::register_read, {"0"}}));
+  EXPECT_TRUE(answer({StoreCode::register_swap, {"5", "value", "id"}}));
+  EXPECT_FALSE(answer({StoreCode::register_swap, {"five", "value", "id"}}));
+  EXPECT_FALSE(answer({StoreCode::register_swap, {"5", "value"}}));
+  EXPECT_FALSE(answer({StoreCode::register_swap, {}}));
+  EXPECT_EQ(register_->read(), RegisterState());
 }
 
 TEST_F(StoreRegisterTest, holds_the_record_of_a_run) {

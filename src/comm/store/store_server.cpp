@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/system/start_thread.h"
+#include "comm/register/register_requests.h"
 #include "comm/store/store.h"
 #include "comm/store/store_socket.h"
 
@@ -188,9 +189,12 @@ void StoreServer::handle(Id id, StoreMessage request) {
       return;
     }
     case StoreCode::register_read:
-    case StoreCode::register_swap:
-      answer = ask_register(request);
+    case StoreCode::register_swap: {
+      const auto reply = answer_from(options_.run_register, request);
+      expect(reply.has_value(), request);
+      answer = *reply;
       break;
+    }
     case StoreCode::ok:
     case StoreCode::refused:
     case StoreCode::fenced:
@@ -220,27 +224,6 @@ StoreMessage StoreServer::read(const std::vector<std::string>& keys) const {
                                     keys.size(), max_frame_bytes));
   }
   return answer;
-}
-
-StoreMessage StoreServer::ask_register(const StoreMessage& request) const {
-  const auto& fields = request.fields;
-  const auto refused = [](const std::string& why) {
-    return StoreMessage{StoreCode::ok, {"refused", "", why}};
-  };
-  const auto answered = [](const char* result, const RegisterState& state) {
-    return StoreMessage{StoreCode::ok, {result, std::to_string(state.revision), state.value}};
-  };
-  const bool is_read = request.code == StoreCode::register_read;
-  const auto expected = is_read || fields.empty() ? std::nullopt : integer_from(fields[0]);
-  expect(is_read ? fields.empty() : fields.size() == 3 && expected, request);
-  if (options_.run_register == nullptr) return refused("this store has no register");
-  try {
-    if (is_read) return answered("done", options_.run_register->read());
-    const Swapped swapped = options_.run_register->swap(*expected, fields[1], fields[2]);
-    return answered(swapped.is_done ? "done" : "conflict", swapped.state);
-  } catch (const base::Error& error) {
-    return refused(error.what());
-  }
 }
 
 // ---- waiting for keys

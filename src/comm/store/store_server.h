@@ -88,9 +88,6 @@ class StoreServer {
   // Returns a key or name of a client as it stands in the table.
   std::string scoped(Id id, const std::string& key) const;
   StoreMessage read(const std::vector<std::string>& keys) const;
-  // Reads or swaps the run's register. A failure of its disk is an answer, so that the client stays
-  // a member.
-  StoreMessage ask_register(const StoreMessage& request) const;
   void wait(Id id, const std::vector<std::string>& fields);
   // Answers the client, or registers it for the next missing key.
   void continue_waiting(Id id);
