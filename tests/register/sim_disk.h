@@ -72,13 +72,12 @@ class SimJournalDisk final : public JournalDisk {
     return disk_.current->bytes;
   }
   void append(size_t offset, std::string_view bytes) override {
-    std::string& file = disk_.current->bytes;
-    file.resize(offset);
     const bool power_fails = disk_.operations_left == 0;
-    if (disk_.is_full || power_fails) file += bytes.substr(0, bytes.size() / 2);
+    if (disk_.is_full || power_fails) bytes = bytes.substr(0, bytes.size() / 2);
+    std::string& file = disk_.current->bytes;
+    file.replace(std::min(offset, file.size()), bytes.size(), bytes);
     if (disk_.is_full) throw base::IoError("no space is left");
     disk_.count_operation();
-    file += bytes;
   }
   void truncate(size_t bytes) override {
     disk_.count_operation();

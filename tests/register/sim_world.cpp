@@ -315,14 +315,23 @@ SimMessage SimWorld::answer_to(const SimMessage& call) {
     }
   } catch (const base::IoError& error) {
     answer.is_refused = true;
-    const std::string why = error.what();
-    if (why.find("not changed") != std::string::npos) return answer;
-    // It does not know what is durable: its process is started again.
-    if (call.proposal) oracle_.left_open(*call.proposal);
-    register_.reset();
-    at(now_ + 0.5, {.kind = Kind::fault, .number = register_starts});
+    if (has_stopped()) {
+      if (call.proposal) oracle_.left_open(*call.proposal);
+      register_.reset();
+      at(now_ + 0.5, {.kind = Kind::fault, .number = register_starts});
+    }
   }
   return answer;
+}
+
+// Whether the register does not know what is durable, so that its process must start again.
+bool SimWorld::has_stopped() {
+  try {
+    (void)register_->read();
+    return false;
+  } catch (const base::IoError& error) {
+    return true;  // the answer: its message is for users
+  }
 }
 
 // ---- training

@@ -177,6 +177,7 @@ class SimWorld {
   // ---- the register
   void serve(const SimMessage& call);
   SimMessage answer_to(const SimMessage& call);
+  bool has_stopped();
 
   // ---- the processes' data
   void finish_step();
