@@ -12,7 +12,7 @@
 namespace trireme::tests {
 namespace {
 
-constexpr int64_t steps = 120;
+constexpr int64_t steps = 80;
 
 // The same numbers on every platform.
 class Dice {
@@ -127,7 +127,7 @@ std::string config_of(const Degrees& degrees, Dice& dice) {
   }
   if (is_mixture && dice.one_in(2)) {
     text += fmt::format("[[phase]]\nfrom_step = {}\nweights = {{ other = 1 }}\n",
-                        dice.between(20, 100));
+                        dice.between(10, 70));
   }
   return text;
 }
@@ -139,7 +139,7 @@ Happening happening_of(Dice& dice, int ranks) {
       Harm::kill_guardian,  Harm::stop,        Harm::kill_all};
   return {.harm = harms[static_cast<size_t>(dice.below(std::ssize(harms)))],
           .rank = dice.below(ranks),
-          .steps_later = dice.between(4, 36),
+          .steps_later = dice.between(3, 24),
           .more_seconds = 1e-3 * dice.below(30)};
 }
 
