@@ -3,18 +3,26 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
+#include "comm/register/journal_register.h"
 #include "comm/register/store_register.h"
 #include "comm/store/store_wire.h"
 
 namespace trireme::comm {
 
-EpochWriter::EpochWriter(std::unique_ptr<Store> store, int64_t epoch)
-    : store_(std::move(store)), register_(register_of(*store_)), epoch_(epoch) {}
+namespace fs = std::filesystem;
 
-std::unique_ptr<EpochWriter> EpochWriter::of(Store& epoch_store) {
+EpochWriter::EpochWriter(std::unique_ptr<Store> store, int64_t epoch, fs::path folder)
+    : store_(std::move(store)),
+      register_(register_of(*store_)),
+      epoch_(epoch),
+      folder_(std::move(folder)) {}
+
+std::unique_ptr<EpochWriter> EpochWriter::of(Store& epoch_store, fs::path folder) {
   const auto text = epoch_store.try_get(record_epoch_key);
   if (!text) return nullptr;
   const auto epoch = integer_from(*text);
@@ -22,7 +30,7 @@ std::unique_ptr<EpochWriter> EpochWriter::of(Store& epoch_store) {
     throw base::CommAborted(
         fmt::format("the store has '{}' as the epoch of the record, which is no number", *text));
   }
-  return std::make_unique<EpochWriter>(epoch_store.another(), *epoch);
+  return std::make_unique<EpochWriter>(epoch_store.another(), *epoch, std::move(folder));
 }
 
 void EpochWriter::resumed(const ResumePoint& point) {
@@ -37,15 +45,28 @@ void EpochWriter::commit(int64_t step) {
   });
 }
 
-void EpochWriter::change(const std::function<base::Result<RunRecord>(const RunRecord&)>& next) {
+void EpochWriter::change(const Next& next) {
+  try {
+    return change_in(*register_, next);
+  } catch (const base::CommAborted& ignored) {  // the launcher has ended, or cannot be reached
+    std::error_code unknown;
+    if (folder_.empty() || !fs::exists(folder_ / journal_name, unknown)) throw;
+  }
+  // A change that was made although the reply was lost is made again, with the same result.
+  const std::unique_ptr<JournalRegister> journal = open_journal_register(folder_);
+  change_in(*journal, next);
+}
+
+void EpochWriter::change_in(Register& of, const Next& next) const {
   while (true) {
-    const RegisterState state = register_->read();
+    const RegisterState state = of.read();
     const RunRecord now = run_record_from(state.value);
     const base::Result<RunRecord> record = next(now);
     if (now.epoch != epoch_) throw base::Fenced(record.reason());
     if (!record) throw base::IoError("the record of the run: " + record.reason());
-    const std::string id = fmt::format("{}/{}", own_incarnation(), ++swaps_);
-    if (register_->swap(state.revision, to_text(record.value()), id).is_done) return;
+    static std::atomic<int64_t> swaps{0};  // of all writers of this process
+    const std::string id = fmt::format("{}/{}", own_incarnation(), ++swaps);
+    if (of.swap(state.revision, to_text(record.value()), id).is_done) return;
   }
 }
 

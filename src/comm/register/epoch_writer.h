@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // EpochWriter: what the first rank of an epoch writes to the record of its run (run_record.h): from
 // where the epoch resumes, and which checkpoint it commits. Any thread may call, one at a time.
+//
+// It asks the launcher that keeps the register. If this one has ended, and nobody has opened its
+// journal since, the ranks that save before they end open it themselves.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -20,24 +24,26 @@ inline const std::string record_epoch_key = "record_epoch";
 
 class EpochWriter {
  public:
-  // `epoch`: its number in the record.
-  EpochWriter(std::unique_ptr<Store> store, int64_t epoch);
+  // `epoch`: its number in the record. `folder`: of the journal; empty: it is not opened.
+  EpochWriter(std::unique_ptr<Store> store, int64_t epoch, std::filesystem::path folder);
   // For a handle that has entered an epoch; null: its launcher keeps no register.
-  static std::unique_ptr<EpochWriter> of(Store& epoch_store);
+  static std::unique_ptr<EpochWriter> of(Store& epoch_store, std::filesystem::path folder);
 
   // All of them throw Fenced if another epoch has begun, IoError if the register cannot write, and
-  // CommAborted if it was not reached.
+  // CommAborted if neither the launcher was reached nor its journal is there.
   void resumed(const ResumePoint& point);
   // The checkpoint of this step may be committed. Called before that becomes visible.
   void commit(int64_t step);
 
  private:
-  void change(const std::function<base::Result<RunRecord>(const RunRecord&)>& next);
+  using Next = std::function<base::Result<RunRecord>(const RunRecord&)>;
+  void change(const Next& next);
+  void change_in(Register& of, const Next& next) const;
 
   std::unique_ptr<Store> store_;
   std::unique_ptr<Register> register_;
   const int64_t epoch_;
-  int64_t swaps_ = 0;
+  const std::filesystem::path folder_;
 };
 
 }  // namespace trireme::comm

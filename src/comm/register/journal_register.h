@@ -54,7 +54,8 @@ class JournalRegister final : public Register {
   std::string failure_;    // empty: none
 };
 
-// The journal `register.journal` of a run's folder. Throws IoError if another launcher has it.
+inline constexpr const char* journal_name = "register.journal";
+// The journal of that name in a run's folder. Throws IoError if another launcher has it.
 std::unique_ptr<JournalRegister> open_journal_register(const std::filesystem::path& folder);
 
 }  // namespace trireme::comm

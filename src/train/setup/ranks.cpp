@@ -209,7 +209,8 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
     world->keep_flight(false);
     start.epoch = info.epoch;
     const bool writes = info.rank == 0 && info.is_elastic;
-    start.epoch_writer = writes ? comm::EpochWriter::of(world->store()) : nullptr;
+    start.epoch_writer =
+        writes ? comm::EpochWriter::of(world->store(), c.job.dump_folder) : nullptr;
     start.system = system_of_process(c.system, on_gpu, *world);
     start.description = {"ranks     this is " + world->info().text(),
                          fmt::format("          processes that communicate over {}",
