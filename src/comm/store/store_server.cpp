@@ -309,14 +309,16 @@ void StoreServer::wake_waiting(const std::string& key) {
 // ---- members
 
 void StoreServer::join(Id id, const std::vector<std::string>& fields) {
-  const std::optional<double> start = fields.size() == 3 ? number_from(fields[2]) : std::nullopt;
+  const bool has_all = fields.size() == 3 || fields.size() == 4;
+  const std::optional<double> start = has_all ? number_from(fields[2]) : std::nullopt;
   if (!start) throw base::IoError("join() needs a name, a process and its start");
+  const std::string handle = fields.size() == 4 ? fields[3] : "";
   const std::string name = scoped(id, fields[0]);
   const auto holder = names_.find(name);
   if (holder != names_.end() && holder->second != id) {
     const Member other = members_.at(holder->second);
-    // The same process again: the end of its earlier connection is not known here yet.
-    const bool is_again = other.process == fields[1] && other.process_start == *start;
+    // The same handle again: the end of its earlier connection is not known here yet.
+    const bool is_again = !handle.empty() && other.handle == handle;
     if (is_again) {
       remove_member(holder->second);
     } else if (!other.joins_at || other.process_start >= *start) {
@@ -338,6 +340,7 @@ void StoreServer::join(Id id, const std::vector<std::string>& fields) {
                   .scoped_name = name,
                   .process = fields[1],
                   .process_start = *start,
+                  .handle = handle,
                   .joins_at = joins_at};
   names_[name] = id;
   due_.insert({joins_at, id});

@@ -72,6 +72,7 @@ class StoreServer {
     std::string scoped_name;
     std::string process;  // a description
     double process_start = 0;
+    std::string handle;  // its id; a client that connects again has the same
     std::optional<Clock::time_point> joins_at;  // when join() is answered; none: answered
   };
 

@@ -62,8 +62,8 @@ double process_start() {
   return start;
 }
 
-StoreMessage join_request(const std::string& name) {
-  return {StoreCode::join, {name, process_text(), fmt::format("{:.3f}", process_start())}};
+StoreMessage join_request(const std::string& name, const std::string& id) {
+  return {StoreCode::join, {name, process_text(), fmt::format("{:.3f}", process_start()), id}};
 }
 
 std::string new_id() {
@@ -141,7 +141,7 @@ void TcpStore::connect_again(const ConnectionLost& error) {
       if (epoch_ >= 0) {
         ask_once({StoreCode::enter, {std::to_string(epoch_)}}, 0, 0, nullptr);
       }
-      if (!name_.empty()) ask_once(join_request(name_), 0, 0, nullptr);
+      if (!name_.empty()) ask_once(join_request(name_, id_), 0, 0, nullptr);
       return;
     } catch (const StoreUnreachable& ignored) {  // not yet
     } catch (const ConnectionLost& ignored) {    // not any more
@@ -261,7 +261,7 @@ void TcpStore::enter(int64_t epoch) {
 }
 
 void TcpStore::join(const std::string& name) {
-  ask(join_request(name), 0, 0, options_.stop);
+  ask(join_request(name, id_), 0, 0, options_.stop);
   const std::scoped_lock lock(mutex_);
   name_ = name;
 }

@@ -22,7 +22,7 @@ enum class StoreCode : uint8_t {
   add,            // key, delta -> sum
   read,           // keys -> for each: "1", value, age in seconds; or "0", "", ""
   wait,           // deadline in seconds, keys -> "1" or "0"
-  join,           // name, description of the process, its start (seconds since 1970)
+  join,           // name, process as text, its start (s since 1970), id of the handle
   leave,          //
   enter,          // epoch
   register_read,  // -> "done", revision, value; or "refused", "", the reason
