@@ -18,12 +18,10 @@ std::string obstacle(const RankStart& start) {
   return "";
 }
 
-// Plain data parallelism updates a step during the next one. On a GPU, whose host queues steps
-// ahead, an abort closes the gates of some of these updates and not of others, on every replica:
-// all of them then have the state of no step (engine/state/update_gate.h).
-bool may_tear_replicas(const config::Config& c, const spec::Plan& plan) {
-  return !plan.zero.optim && runs_on_gpu(c.system);
-}
+// Plain data parallelism updates a step during the next one. An abort may close the gates of some
+// of these updates and not of others, on every replica: all of them then have the state of no step
+// (engine/state/update_gate.h).
+bool may_tear_replicas(const spec::Plan& plan) { return !plan.zero.optim; }
 
 }  // namespace
 
@@ -47,7 +45,7 @@ CopyChoice choose_copies(const config::Config& c, const RankStart& start,
                     "leave the key out",
                     why));
   }
-  if (wanted == "auto" && !may_tear_replicas(c, plan) && has_live_replicas(model, plan)) {
+  if (wanted == "auto" && !may_tear_replicas(plan) && has_live_replicas(model, plan)) {
     return {.is_on = false, .why_not = "every part of the state is on several ranks"};
   }
   return {.is_on = true, .why_not = {}};

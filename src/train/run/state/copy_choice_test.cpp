@@ -43,7 +43,6 @@ TEST(CopyChoiceTest, copies_are_kept_where_a_part_of_the_state_is_on_one_rank_on
   EXPECT_TRUE(chosen("auto", sharded, launched(4)).is_on);
   EXPECT_TRUE(chosen("auto", {.pp = 2}, launched(2)).is_on);
   EXPECT_TRUE(chosen("auto", {.tp = 2}, launched(2)).is_on);
-  EXPECT_FALSE(chosen("auto", {.dp_replicate = 4}, launched(4)).is_on);
   const CopyChoice hybrid =
       chosen("auto", {.dp_replicate = 2, .dp_shard = 2, .zero_stage = 1}, launched(4));
   EXPECT_FALSE(hybrid.is_on);
@@ -58,10 +57,12 @@ TEST(CopyChoiceTest, replicas_with_muon_trust_no_live_state) {
           .is_on);
 }
 
-TEST(CopyChoiceTest, an_abort_on_gpus_may_tear_every_replica_of_plain_data_parallelism) {
-  EXPECT_TRUE(chosen("auto", {.dp_replicate = 4}, launched(4), "cuda").is_on);
+TEST(CopyChoiceTest, an_abort_may_tear_every_replica_of_plain_data_parallelism) {
   const spec::Layout hybrid{.dp_replicate = 2, .dp_shard = 2, .zero_stage = 1};
-  EXPECT_FALSE(chosen("auto", hybrid, launched(4), "cuda").is_on);
+  for (const char* device : {"cpu", "cuda"}) {
+    EXPECT_TRUE(chosen("auto", {.dp_replicate = 4}, launched(4), device).is_on) << device;
+    EXPECT_FALSE(chosen("auto", hybrid, launched(4), device).is_on) << device;
+  }
 }
 
 TEST(CopyChoiceTest, without_memory_they_are_off_and_refused_if_asked_for) {
