@@ -43,8 +43,8 @@ constexpr double outcome_seconds = 10;
 constexpr double elastic_judge_seconds = 0.02;
 // In which a rank ends its groups and copies its state; one that hangs in it is started again.
 constexpr double leave_seconds = 8;
-// While the next epoch forms.
-constexpr double regroup_look_seconds = 0.005;
+// While a failure is judged, or the next epoch forms.
+constexpr double short_look_seconds = 0.005;
 
 // ": a.bin: byte 0 of 100 cannot be read any more", " at step 9, last op gemm 2 x 3 x 4".
 std::string cause_text(const obs::Event& event) {
@@ -96,7 +96,8 @@ class Supervisor {
     double looked = now();
     while (crew_.is_any_rank_running() || state_.mode == Mode::regrouping || stands_by()) {
       const bool is_regrouping = state_.mode == Mode::regrouping;
-      const double pause = is_regrouping ? regroup_look_seconds : look_seconds / 2;
+      const double pause =
+          is_regrouping || has_bad_ending() ? short_look_seconds : look_seconds / 2;
       for (const int number : processes_.wait(pause)) receive(number);
       if (is_regrouping) {
         guarded([this] { regroup(); });
