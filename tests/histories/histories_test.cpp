@@ -66,17 +66,6 @@ class Histories : public testing::Test {
     return found->second.get();
   }
 
-  // Does a process of the first rank die or freeze? Its lines of the last tenth of
-  // a second are lost then, where other ranks have the state after these steps.
-  static bool loses_lines(const History& history) {
-    return std::ranges::any_of(history.happenings, [&](const Happening& one) {
-      const bool is_next = one.harm == Harm::kill_two_ranks && one.rank + 1 == history.ranks;
-      const bool is_of_rank = one.harm == Harm::kill_rank || one.harm == Harm::freeze_rank ||
-                              one.harm == Harm::kill_two_ranks;
-      return one.harm == Harm::kill_all || is_next || (is_of_rank && one.rank == 0);
-    });
-  }
-
   // The alarm about 8-bit numbers lacks the sample of a step that ended when the epoch did.
   static bool is_same(const base::Json& diff) {
     if (!diff.is_object() || !diff.at("tensors").empty()) return false;
@@ -99,7 +88,6 @@ class Histories : public testing::Test {
     const Steps found = steps_of(folder.read("run/metrics.jsonl"));
     for (const auto& [step, losses] : expected.losses) {
       const auto same = found.losses.find(step);
-      if (same == found.losses.end() && loses_lines(history)) continue;
       if (same == found.losses.end()) return fmt::format("step {} has no line", step);
       if (same->second != losses) return fmt::format("step {} has another loss", step);
     }

@@ -68,6 +68,7 @@ void Run::run_attempt() {
   resume();
   describe_plan();
   begin();
+  recover_lines();
   if (timeline_.step() >= config_.training.steps) {
     log(fmt::format("nothing to do: the run is at step {}, training.steps is {}", timeline_.step(),
                     config_.training.steps));
@@ -214,6 +215,7 @@ void Run::take_signals(bool waits) {
       record_recovery(step, output_->add_step(step, signals, timeline_.tokens_at(step)));
     }
     bench_.run_log.add_step(step, signals);
+    recent_.add(step, signals);
     compare_repeated(step, signals);
   }
 }

@@ -16,6 +16,7 @@
 #include "train/numerics/drift_plant.h"
 #include "train/numerics/run_numerics.h"
 #include "train/record/grace_budget.h"
+#include "train/record/recent_steps.h"
 #include "train/record/repeated_steps.h"
 #include "train/report/run_output.h"
 #include "train/report/step_clock.h"
@@ -83,6 +84,9 @@ class Run {
   // Watches for the first step that no rank has finished before. Collective.
   // In the register of the run.
   void record_resume();
+  // Steps that were finished before this epoch, and that the first rank has not written because it
+  // is a new process, or was behind: from other ranks. Collective.
+  void recover_lines();
   void begin_recovery();
   // Records where the time until the end of this step went.
   void record_recovery(int64_t step, double finished_at);
@@ -157,6 +161,7 @@ class Run {
   bool has_state_ = false;                  // the engine has the run's state after timeline_
   int64_t epoch_first_step_ = 0;            // 0: this process has had no state yet
   double epoch_seconds_ = 0;                // of steps, when the epoch began
+  RecentSteps recent_;
   int64_t recorded_step_ = 0;               // when the last epoch was aborted
   double left_at_ = 0;                      // likewise, in seconds since 1970
   std::optional<EpochEntry> recovery_;      // on the first rank, until its first new step

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run: from one epoch to the next, in the same process.
 #include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -90,6 +93,31 @@ void Run::continue_attempt(const std::optional<Resumed>& from) {
   repeated_.begin();
   const int64_t repeated = std::max<int64_t>(0, last - step);
   record_epoch(step, fmt::format("{} steps are repeated", repeated), repeated);
+}
+
+void Run::recover_lines() {
+  if (start_.epoch == 0 || !start_.next_epoch) return;
+  int64_t written = 0;
+  if (output_) {
+    output_->write_steps(true);
+    written = last_recorded_step(output_->folder());
+  }
+  written = parts_->rank.gather(written).front();
+  const int64_t done = timeline_.step();
+  if (written >= done) return;
+  const std::vector<std::string> texts = parts_->rank.gather_texts(recent_.text(written + 1, done));
+  if (!output_) return;
+  std::map<int64_t, engine::StepSignals> steps;
+  for (const std::string& text : texts) steps.merge(steps_in(text));
+  for (const auto& [step, signals] : steps) {
+    (void)output_->add_step(step, signals, timeline_.tokens_at(step));
+  }
+  output_->write_steps(true);
+  const int64_t missing = done - written - std::ssize(steps);
+  if (missing > 0) {
+    base::log_warning("metrics.jsonl lacks {} of the steps {} to {}: no rank that lives has them",
+                      missing, written + 1, done);
+  }
 }
 
 void Run::record_epoch(int64_t step, const std::string& what, int64_t repeated) {
