@@ -85,8 +85,9 @@ std::vector<DisturbanceKind> kinds_of(const std::string& text) {
         all_disturbance_kinds, [&](DisturbanceKind one) { return name_of(one) == name; });
     if (kind == std::end(all_disturbance_kinds)) {
       throw base::ConfigError(fmt::format(
-          "--kinds {}: '{}' is none; allowed are kill, pause and freeze, with commas between them, "
-          "each as often as it is to be drawn",
+          "--kinds {}: '{}' is none; allowed are kill, pause and freeze of ranks, and supervisor, "
+          "guardian and spare, which are killed; with commas between them, each as often as it is "
+          "to be drawn",
           text, name));
     }
     kinds.push_back(*kind);
@@ -101,6 +102,16 @@ ScheduleOptions schedule_options(const Args& args, const config::Config& config,
                           .steps = config.training.steps,
                           .kinds = kinds_of(args.text("--kinds")),
                           .detect_seconds = config.elastic.detect_s};
+  const auto draws = [&](DisturbanceKind kind) {
+    return std::ranges::find(options.kinds, kind) != options.kinds.end();
+  };
+  if (ranks == 1 && (draws(DisturbanceKind::supervisor) || draws(DisturbanceKind::guardian))) {
+    throw base::ConfigError(
+        "--kinds: a launcher of one rank has neither supervisor nor guardian: at least -n 2");
+  }
+  if (draws(DisturbanceKind::spare) && args.integer("--spares") < 1) {
+    throw base::ConfigError("--kinds: to kill a spare there has to be one: --spares 1");
+  }
   if (options.count < 1 || options.count > options.steps) {
     throw base::ConfigError(fmt::format(
         "--kills {}: from 1 to training.steps = {}; every disturbance waits for a newer step",
@@ -118,6 +129,9 @@ ScheduleOptions schedule_options(const Args& args, const config::Config& config,
 std::vector<std::string> launch_words(const Args& args, const config::Config& config, int ranks) {
   std::vector<std::string> words = run_words(args).words;
   words.insert(words.begin(), {"-n", fmt::format("{}", ranks)});
+  if (args.integer("--spares") > 0) {
+    words.insert(words.begin() + 2, {"--spares", fmt::format("{}", args.integer("--spares"))});
+  }
   const config::Checkpoint& saves = config.checkpoint;
   if (saves.interval <= 0 && saves.interval_seconds == 0) {
     constexpr int64_t saves_each = 4;  // of a part of the run with one disturbance
@@ -177,7 +191,9 @@ Verb chaos_verb() {
       .details =
           "Runs the configuration twice under `trireme launch`: first quietly, then while random\n"
           "ranks are killed (SIGKILL), paused (SIGSTOP, and SIGCONT before elastic.detect_s) and\n"
-          "frozen (SIGSTOP for ever, which the job must detect). Times and ranks are drawn from\n"
+          "frozen (SIGSTOP for ever, which the job must detect); with --kinds also processes of "
+          "the\n"
+          "launcher and spares are killed, which costs no step. Times and ranks are drawn from\n"
           "--seed. The next disturbance waits until the run has recovered from the last one and a\n"
           "newer step has finished. The report has the time from a kill to the next finished "
           "step,\n"
@@ -207,7 +223,13 @@ Verb chaos_verb() {
                    .help = "Seed of times, ranks and kinds"},
                   {.name = "--kinds",
                    .fallback = "kill,kill,kill,pause,freeze",
-                   .help = "Kinds to draw from: kill, pause, freeze, each as often as it is named"},
+                   .help =
+                       "Kinds to draw from, each as often as it is named: kill, pause, freeze (a "
+                       "rank), supervisor, guardian, spare (killed)"},
+                  {.name = "--spares",
+                   .kind = Kind::integer,
+                   .fallback = "0",
+                   .help = "Processes that wait for a rank to replace, as for launch"},
                   {.name = "--folder",
                    .help = "Folder of the experiment; default: that of the run, with -chaos"},
                   {.name = "--quiet-run",

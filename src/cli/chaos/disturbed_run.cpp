@@ -55,10 +55,10 @@ void append(const fs::path& file, const base::Json& line) {
   obs::OutputFile(file, obs::OutputFile::Mode::append).write(line.dump() + "\n");
 }
 
-void send(pid_t process, int number, int rank) {
+void send(pid_t process, int number, const std::string& what) {
   if (::kill(process, number) == 0 || errno == ESRCH) return;
-  throw base::IoError(fmt::format("rank {} (process {}) cannot be sent signal {}: {}", rank,
-                                  process, number, std::generic_category().message(errno)));
+  throw base::IoError(fmt::format("{}: process {} cannot be sent signal {}: {}", what, process,
+                                  number, std::generic_category().message(errno)));
 }
 
 }  // namespace
@@ -123,18 +123,18 @@ obs::ChildProcess DisturbedRun::launch(const std::string& name,
   return obs::ChildProcess({.words = words, .environment = environment_words({})});
 }
 
-bool DisturbedRun::wait(obs::ChildProcess& launcher, const std::function<bool()>& holds) {
+bool DisturbedRun::wait(LaunchedJob& job, const std::function<bool()>& holds) {
   while (!holds()) {
-    if (options_.stop != nullptr && *options_.stop) stop(launcher);
-    if (!launcher.is_running()) return false;
+    if (options_.stop != nullptr && *options_.stop) stop(job);
+    if (!job.is_running()) return false;
     sleep_seconds(look_seconds);
   }
   return true;
 }
 
-void DisturbedRun::stop(obs::ChildProcess& launcher) {
-  ::kill(launcher.id(), SIGTERM);
-  const bool has_ended = launcher.wait(options_.stop_seconds);
+void DisturbedRun::stop(LaunchedJob& job) {
+  job.stop();
+  const bool has_ended = job.wait(options_.stop_seconds);
   throw base::Stopped(fmt::format("stopped after {} of {} disturbances{}; --resume continues",
                                   done_.size(), schedule_.size(),
                                   has_ended ? "" : ", and the run did not end within its time"));
@@ -146,63 +146,63 @@ void DisturbedRun::run_quiet() {
     return;
   }
   base::log_info("chaos     first without disturbances, in {}", quiet_folder_.string());
-  obs::ChildProcess launcher = launch("quiet", {});
-  wait(launcher, [&] { return !launcher.is_running(); });
-  if (launcher.exit_code() == 0) return;
+  LaunchedJob job(launch("quiet", {}), quiet_folder_);
+  wait(job, [&] { return !job.is_running(); });
+  if (job.exit_code() == 0) return;
   throw base::IoError(fmt::format("the quiet run ended with exit code {}; what it printed: {}",
-                                  launcher.exit_code(), (options_.folder / "quiet.log").string()));
+                                  job.exit_code(), (options_.folder / "quiet.log").string()));
 }
 
 ChaosReport DisturbedRun::run() {
   run_quiet();
   // Every start of the job may be needed again for the same disturbance.
   constexpr int64_t restarts_each = 2, more_restarts = 3;
-  obs::ChildProcess launcher = launch(
-      "run",
-      {fmt::format("--restarts={}", restarts_each * options_.schedule.count + more_restarts)});
-  disturb(launcher);
+  const int64_t restarts = restarts_each * options_.schedule.count + more_restarts;
+  LaunchedJob job(launch("run", {fmt::format("--restarts={}", restarts)}), run_folder_);
+  disturb(job);
   double measured = obs::steady_seconds();
-  wait(launcher, [&] {
+  wait(job, [&] {
     if (obs::steady_seconds() - measured > look_at_events_seconds) {
       measured = obs::steady_seconds();
       lines_.read();
       // Ranks that start or end hold less.
       const bool is_training = !done_.empty() && lines_.newest() > done_.back().newest &&
                                lines_.newest() < options_.schedule.steps;
-      if (is_training) measure(launcher.id());
+      if (is_training) measure(job);
     }
-    return !launcher.is_running();
+    return !job.is_running();
   });
   lines_.read();
-  return report(launcher.exit_code());
+  return report(job.exit_code());
 }
 
-void DisturbedRun::disturb(obs::ChildProcess& launcher) {
+void DisturbedRun::disturb(LaunchedJob& job) {
   for (size_t i = done_.size(); i < schedule_.size(); ++i) {
     const Disturbance& next = schedule_[i];
-    if (!wait(launcher, [&] { return is_ready(next, launcher.id()); })) return;
-    measure(launcher.id());
+    if (!wait(job, [&] { return is_ready(next, job); })) return;
+    measure(job);
     const double until = obs::steady_seconds() + next.step_share * step_seconds();
-    if (!wait(launcher, [until] { return obs::steady_seconds() >= until; })) return;
-    if (!do_one(next, launcher)) return;
-    if (!wait(launcher, [&] { return has_recovered(); })) return;
+    if (!wait(job, [until] { return obs::steady_seconds() >= until; })) return;
+    if (!do_one(next, job)) return;
+    if (!wait(job, [&] { return has_recovered(); })) return;
     const DisturbanceResult result = results_of(facts(), done_).back();
     base::log_info(
-        "chaos     {} of {}: {} of rank {} (process {}) after step {}; next step after "
-        "{:.2f} s, {} repeated",
-        next.number, schedule_.size(), name_of(next.kind), next.rank, done_.back().process,
-        done_.back().newest, result.next_step_seconds.value_or(0), result.repeated_steps);
+        "chaos     {} of {}: {} (process {}) after step {}; next step after {:.2f} s, {} repeated",
+        next.number, schedule_.size(), text_of(next), done_.back().process, done_.back().newest,
+        result.next_step_seconds.value_or(0), result.repeated_steps);
   }
 }
 
-bool DisturbedRun::is_ready(const Disturbance& next, pid_t launcher) {
+bool DisturbedRun::is_ready(const Disturbance& next, LaunchedJob& job) {
   lines_.read();
   if (lines_.newest() < std::max<int64_t>(next.after_step, 1)) return false;
   // A job that only repeats steps, or never saves a newer one, is ended by its launcher.
   if (!done_.empty() && lines_.newest() <= done_.back().newest) return false;
-  const RankPids ranks = find_ranks(run_folder_, launcher);
-  if (std::ssize(ranks.ranks) != options_.schedule.ranks) return false;
-  return ranks.is_recorded || newest_checkpoint() > checkpoint_before_;
+  const RankPids now = job.processes();
+  if (std::ssize(now.ranks) != options_.schedule.ranks) return false;
+  if (!now.is_recorded) return newest_checkpoint() > checkpoint_before_;
+  // Two losses at once are another experiment.
+  return job.is_guarded() && target(next, job).has_value();
 }
 
 bool DisturbedRun::has_recovered() {
@@ -214,44 +214,58 @@ bool DisturbedRun::has_recovered() {
   return results_of(facts(), done_).back().next_step_seconds.has_value();
 }
 
-bool DisturbedRun::do_one(const Disturbance& what, obs::ChildProcess& launcher) {
+std::optional<pid_t> DisturbedRun::target(const Disturbance& what, LaunchedJob& job) {
+  const RankPids now = job.processes();
+  const auto if_any = [](pid_t process) {
+    return process > 0 ? std::optional(process) : std::nullopt;
+  };
+  switch (what.kind) {
+    case DisturbanceKind::supervisor:
+      return if_any(now.supervisor);
+    case DisturbanceKind::guardian:
+      return if_any(now.guardian);
+    case DisturbanceKind::spare:
+      return if_any(now.spares.empty() ? 0 : now.spares.front());
+    case DisturbanceKind::kill:
+    case DisturbanceKind::pause:
+    case DisturbanceKind::freeze:
+      break;
+  }
+  const auto found = now.ranks.find(what.rank);
+  return found == now.ranks.end() ? std::nullopt : std::optional(found->second);
+}
+
+bool DisturbedRun::do_one(const Disturbance& what, LaunchedJob& job) {
   std::optional<pid_t> process;
-  const bool is_there = wait(launcher, [&] {
-    const RankPids ranks = find_ranks(run_folder_, launcher.id());
-    const auto found = ranks.ranks.find(what.rank);
-    if (found != ranks.ranks.end()) process = found->second;
+  const bool is_there = wait(job, [&] {
+    process = target(what, job);
     return process.has_value();
   });
   if (!is_there) return false;
   lines_.read();
   checkpoint_before_ = newest_checkpoint();
-  const bool is_kill = what.kind == DisturbanceKind::kill;
+  const bool stops = what.kind == DisturbanceKind::pause || what.kind == DisturbanceKind::freeze;
   DoneDisturbance done{
       .what = what, .process = *process, .time = obs::wall_seconds(), .newest = lines_.newest()};
-  send(*process, is_kill ? SIGKILL : SIGSTOP, what.rank);
+  send(*process, stops ? SIGSTOP : SIGKILL, text_of(what));
   done_.push_back(done);
   append(options_.folder / list_name, to_json(done));
-  if (what.kind == DisturbanceKind::pause) pause(launcher, *process, what.pause_seconds);
+  if (what.kind == DisturbanceKind::pause) pause(job, *process, what.pause_seconds);
   return true;
 }
 
-void DisturbedRun::pause(obs::ChildProcess& launcher, pid_t process, double seconds) {
+void DisturbedRun::pause(LaunchedJob& job, pid_t process, double seconds) {
   struct Continue {
     pid_t process;
     ~Continue() { ::kill(process, SIGCONT); }
   } const at_the_end{process};
   const double until = obs::steady_seconds() + seconds;
-  wait(launcher, [until] { return obs::steady_seconds() >= until; });
+  wait(job, [until] { return obs::steady_seconds() >= until; });
 }
 
-void DisturbedRun::measure(pid_t launcher) {
-  const RankPids ranks = find_ranks(run_folder_, launcher);
-  std::optional<ProcessUse> own = use_of(launcher);
-  if (own && ranks.guardian == launcher) {
-    const std::optional<ProcessUse> supervisor = use_of(ranks.supervisor);
-    if (!supervisor) return;
-    *own += *supervisor;
-  }
+void DisturbedRun::measure(LaunchedJob& job) {
+  const RankPids ranks = job.processes();
+  const std::optional<ProcessUse> own = job.launcher_use();
   if (!own || std::ssize(ranks.ranks) != options_.schedule.ranks) return;
   ProcessUse all;
   for (const auto& [rank, process] : ranks.ranks) {

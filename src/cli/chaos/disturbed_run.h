@@ -15,7 +15,7 @@
 
 #include "base/text/json.h"
 #include "cli/chaos/evaluation.h"
-#include "cli/chaos/rank_pids.h"
+#include "cli/chaos/launched_job.h"
 #include "cli/chaos/report.h"
 #include "cli/chaos/schedule.h"
 #include "cli/chaos/step_lines.h"
@@ -48,16 +48,18 @@ class DisturbedRun {
   void begin_list(bool continues);
   void run_quiet();
   obs::ChildProcess launch(const std::string& name, const std::vector<std::string>& more) const;
-  // Looks again and again until holds() is true. Returns false if the launcher ended before.
-  bool wait(obs::ChildProcess& launcher, const std::function<bool()>& holds);
-  [[noreturn]] void stop(obs::ChildProcess& launcher);
-  void disturb(obs::ChildProcess& launcher);
-  bool is_ready(const Disturbance&, pid_t launcher);
+  // Looks again and again until holds() is true. Returns false if the job ended before.
+  bool wait(LaunchedJob&, const std::function<bool()>& holds);
+  [[noreturn]] void stop(LaunchedJob&);
+  void disturb(LaunchedJob&);
+  bool is_ready(const Disturbance&, LaunchedJob&);
   bool has_recovered();
-  // Returns false if the launcher ended before the rank was found.
-  bool do_one(const Disturbance&, obs::ChildProcess& launcher);
-  void pause(obs::ChildProcess& launcher, pid_t process, double seconds);
-  void measure(pid_t launcher);
+  // Returns the process that the disturbance is done to; none: there is none now.
+  static std::optional<pid_t> target(const Disturbance&, LaunchedJob&);
+  // Returns false if the job ended before the process was found.
+  bool do_one(const Disturbance&, LaunchedJob&);
+  void pause(LaunchedJob&, pid_t process, double seconds);
+  void measure(LaunchedJob&);
   double step_seconds() const;  // median of the last steps
   int64_t newest_checkpoint() const;
   RunFacts facts() const;

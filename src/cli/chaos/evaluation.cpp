@@ -51,7 +51,7 @@ int64_t newest_until(const RunFacts& run, double time) {
 // Judges by the first verdict of the launcher between the two times; ranks write verdicts of fatal
 // signals, which have no list of ranks.
 void judge_naming(const RunFacts& run, double from, double until, DisturbanceResult& result) {
-  const bool is_due = result.done.what.kind != DisturbanceKind::pause;
+  const bool is_due = loses_rank(result.done.what.kind);
   result.naming = is_due ? Naming::missing : Naming::none;
   for (const obs::Event& event : run.events) {
     const bool is_of_launcher =
@@ -130,16 +130,16 @@ std::vector<DisturbanceResult> results_of(const RunFacts& run,
     const double time = all[i].time;
     const double until =
         i + 1 < all.size() ? all[i + 1].time : std::numeric_limits<double>::infinity();
-    const bool is_pause = all[i].what.kind == DisturbanceKind::pause;
-    const double goes_on = is_pause ? time + all[i].what.pause_seconds : time;
+    const bool recovers = loses_rank(all[i].what.kind);
+    const double goes_on = time + all[i].what.pause_seconds;
     // Steps whose lines were under way when the rank was killed are not those of the next epoch.
-    const double recovery = is_pause ? goes_on : recovery_after(run, time);
+    const double recovery = recovers ? recovery_after(run, time) : goes_on;
     if (const StepLine* next = first_step_after(run, recovery)) {
       result.next_step_seconds = next->time - goes_on;
       result.repeated_steps = std::max<int64_t>(0, newest_until(run, recovery) - next->step + 1);
     }
     judge_naming(run, time, until, result);
-    if (!is_pause) result.parts = parts_between(run, time, until);
+    if (recovers) result.parts = parts_between(run, time, until);
     results.push_back(std::move(result));
   }
   return results;

@@ -22,7 +22,7 @@ namespace trireme::cli {
 // A disturbance that was done.
 struct DoneDisturbance {
   Disturbance what;
-  pid_t process = 0;   // of the rank
+  pid_t process = 0;   // that was sent the signal
   double time = 0;     // seconds since 1970: when the signal was sent
   int64_t newest = 0;  // the highest step that had finished
 };
@@ -33,15 +33,15 @@ DoneDisturbance done_from(const base::Json&);
 
 enum class Naming : uint8_t {
   right,    // the verdict names the rank, and no other one
-  wrong,    // or there is a verdict about a pause
+  wrong,    // or there is a verdict although no rank was lost
   missing,  // there is none, though the rank was killed or stopped for ever
   none      // there is none, and none was due
 };
 
 struct DisturbanceResult {
   DoneDisturbance done;
-  // To the next step that finished: after a kill or a freeze since the signal, after a pause since
-  // SIGCONT. None: no step followed.
+  // To the next step that finished: since the signal, after a pause since SIGCONT. None: no step
+  // followed.
   std::optional<double> next_step_seconds;
   int64_t repeated_steps = 0;
   Naming naming = Naming::missing;

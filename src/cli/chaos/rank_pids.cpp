@@ -63,7 +63,8 @@ std::optional<int> rank_of(const fs::path& process) {
   return std::nullopt;
 }
 
-std::optional<RankPids> recorded_ranks(const fs::path& run_folder, pid_t launcher) {
+std::optional<RankPids> recorded_ranks(const fs::path& run_folder,
+                                       const std::set<pid_t>& launchers) {
   const base::Result<std::string> text =
       base::read_regular_file(run_folder / processes_name, max_json_bytes);
   if (!text) return std::nullopt;
@@ -76,8 +77,11 @@ std::optional<RankPids> recorded_ranks(const fs::path& run_folder, pid_t launche
   RankPids found{.ranks = {},
                  .is_recorded = true,
                  .supervisor = process("supervisor"),
-                 .guardian = process("guardian")};
-  if (found.supervisor != launcher && found.guardian != launcher) return std::nullopt;
+                 .guardian = process("guardian"),
+                 .spares = {}};
+  if (!launchers.contains(found.supervisor) && !launchers.contains(found.guardian)) {
+    return std::nullopt;
+  }
   const auto ranks = json.find("ranks");
   if (ranks == json.end() || !ranks->is_array()) return std::nullopt;
   for (const base::Json& rank : *ranks) {
@@ -86,21 +90,31 @@ std::optional<RankPids> recorded_ranks(const fs::path& run_folder, pid_t launche
     if (!is_rank) return std::nullopt;
     found.ranks[rank.at("rank").get<int>()] = rank.at("pid").get<pid_t>();
   }
+  const auto spares = json.find("spares");
+  if (spares == json.end() || !spares->is_array()) return found;
+  for (const base::Json& spare : *spares) {
+    if (spare.is_number_integer() && spare != 0) found.spares.push_back(spare.get<pid_t>());
+  }
   return found;
 }
 
 }  // namespace
 
-RankPids find_ranks(const fs::path& run_folder, pid_t launcher, const fs::path& proc) {
-  if (std::optional<RankPids> recorded = recorded_ranks(run_folder, launcher)) return *recorded;
+RankPids find_ranks(const fs::path& run_folder, const std::set<pid_t>& launchers,
+                    const fs::path& proc) {
+  if (std::optional<RankPids> recorded = recorded_ranks(run_folder, launchers)) return *recorded;
   RankPids found;
   std::error_code ended;
   for (fs::directory_iterator at(proc, ended), end; at != end && !ended; at.increment(ended)) {
     const auto process = number_from<pid_t>(at->path().filename().string());
-    if (!process || parent_of(at->path()) != launcher) continue;
+    if (!process || !launchers.contains(parent_of(at->path()).value_or(0))) continue;
     if (const std::optional<int> rank = rank_of(at->path())) found.ranks[*rank] = *process;
   }
   return found;
+}
+
+bool is_alive(pid_t process) {
+  return parent_of(fs::path("/proc") / fmt::format("{}", process)).has_value();
 }
 
 ProcessUse& ProcessUse::operator+=(const ProcessUse& other) {

@@ -26,7 +26,7 @@ class RankPidsTest : public testing::Test {
     write(process / "environ", environment);
   }
   RankPids find(pid_t launcher) const {
-    return find_ranks(folder_.path() / "run", launcher, folder_.path() / "proc");
+    return find_ranks(folder_.path() / "run", {launcher}, folder_.path() / "proc");
   }
 
   obs::ScratchFolder folder_;
@@ -53,9 +53,10 @@ TEST_F(RankPidsTest, the_record_of_this_launcher_has_priority) {
   write(
       "run/processes.json",
       R"({"supervisor": 100, "epoch": 2, "ranks": [{"rank": 0, "pid": 201}, {"rank": 1, "pid": 202}],
-            "spares": [203]})");
+            "spares": [203, 0]})");
   const RankPids found = find(100);
   EXPECT_TRUE(found.is_recorded);
+  EXPECT_EQ(found.spares, (std::vector<pid_t>{203}));
   EXPECT_EQ(found.ranks, (std::map<int, pid_t>{{0, 201}, {1, 202}}));
 }
 

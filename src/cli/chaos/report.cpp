@@ -33,6 +33,26 @@ int64_t count_of(const ChaosReport& report, DisturbanceKind kind) {
   });
 }
 
+// Returns "3 kills, 1 freeze".
+std::string counts_text(const ChaosReport& report) {
+  std::string text;
+  for (const DisturbanceKind kind : all_disturbance_kinds) {
+    const int64_t count = count_of(report, kind);
+    if (count == 0 && kind != DisturbanceKind::kill) continue;
+    const std::string what =
+        is_of_rank(kind) ? std::string(name_of(kind)) : fmt::format("killed {}", name_of(kind));
+    text += (text.empty() ? "" : ", ") + base::count_text(count, what);
+  }
+  return text;
+}
+
+// What the time to the next step is counted from.
+std::string beginning_of(DisturbanceKind kind) {
+  if (kind == DisturbanceKind::pause) return "the end of a pause";
+  return is_of_rank(kind) ? fmt::format("a {}", name_of(kind))
+                          : fmt::format("a kill of the {}", name_of(kind));
+}
+
 std::vector<double> times_of_part(const ChaosReport& report, size_t part) {
   std::vector<double> times;
   for (const DisturbanceResult& result : report.results) {
@@ -82,8 +102,8 @@ std::string names_text(const ChaosReport& report) {
                                  report.count(Naming::wrong), report.count(Naming::missing));
   for (const DisturbanceResult& result : report.results) {
     if (result.naming != Naming::wrong) continue;
-    text += fmt::format("; number {} ({} of rank {}): {}", result.done.what.number,
-                        name_of(result.done.what.kind), result.done.what.rank, result.verdict);
+    text += fmt::format("; number {} ({}): {}", result.done.what.number, text_of(result.done.what),
+                        result.verdict);
   }
   return text;
 }
@@ -147,23 +167,14 @@ bool ChaosReport::is_good() const {
 
 std::string to_text(const ChaosReport& report) {
   const StepDifferences& differ = report.differences;
-  const int64_t frozen = count_of(report, DisturbanceKind::freeze);
-  const int64_t paused = count_of(report, DisturbanceKind::pause);
   std::vector<std::vector<std::string>> rows = {
       {"disturbances",
-       fmt::format("{} of {} with seed {} on {}: {}, {}, {}", report.done(), report.planned,
-                   report.seed, base::count_text(report.ranks, "rank"),
-                   base::count_text(count_of(report, DisturbanceKind::kill), "kill"),
-                   base::count_text(frozen, "freeze"), base::count_text(paused, "pause"))},
-      {"from a kill to the next finished step",
-       times_text(times_of(report, DisturbanceKind::kill))}};
-  if (frozen > 0) {
-    rows.push_back({"from a freeze to the next finished step",
-                    times_text(times_of(report, DisturbanceKind::freeze))});
-  }
-  if (paused > 0) {
-    rows.push_back({"from the end of a pause to the next finished step",
-                    times_text(times_of(report, DisturbanceKind::pause))});
+       fmt::format("{} of {} with seed {} on {}: {}", report.done(), report.planned, report.seed,
+                   base::count_text(report.ranks, "rank"), counts_text(report))}};
+  for (const DisturbanceKind kind : all_disturbance_kinds) {
+    if (kind != DisturbanceKind::kill && count_of(report, kind) == 0) continue;
+    rows.push_back({fmt::format("from {} to the next finished step", beginning_of(kind)),
+                    times_text(times_of(report, kind))});
   }
   for (const DisturbanceKind kind : {DisturbanceKind::kill, DisturbanceKind::freeze}) {
     const auto times = times_of(report, kind, &DisturbanceResult::verdict_seconds);
@@ -207,10 +218,7 @@ base::Json to_json(const ChaosReport& report) {
                     {"steps", report.steps},
                     {"planned", report.planned},
                     {"done", report.done()},
-                    {"next_step_seconds",
-                     {{"kill", times_json(times_of(report, DisturbanceKind::kill))},
-                      {"freeze", times_json(times_of(report, DisturbanceKind::freeze))},
-                      {"pause", times_json(times_of(report, DisturbanceKind::pause))}}},
+                    {"next_step_seconds", base::Json::object()},
                     {"verdict_seconds",
                      {{"kill", times_json(times_of(report, DisturbanceKind::kill,
                                                    &DisturbanceResult::verdict_seconds))},
@@ -235,6 +243,9 @@ base::Json to_json(const ChaosReport& report) {
                     {"rank_processes", json_of(report.rank_processes)},
                     {"exit_code", report.exit_code},
                     {"seconds", report.seconds}};
+  for (const DisturbanceKind kind : all_disturbance_kinds) {
+    out["next_step_seconds"][std::string(name_of(kind))] = times_json(times_of(report, kind));
+  }
   for (size_t part = 0; part < std::size(recovery_parts); ++part) {
     out["recovery_seconds"][recovery_parts[part]] = times_json(times_of_part(report, part));
   }

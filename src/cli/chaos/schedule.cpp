@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/chaos/schedule.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <random>
 
@@ -29,8 +31,20 @@ std::string_view name_of(DisturbanceKind kind) {
       return "pause";
     case DisturbanceKind::freeze:
       return "freeze";
+    case DisturbanceKind::supervisor:
+      return "supervisor";
+    case DisturbanceKind::guardian:
+      return "guardian";
+    case DisturbanceKind::spare:
+      return "spare";
   }
   return "";
+}
+
+std::string text_of(const Disturbance& one) {
+  if (is_of_rank(one.kind)) return fmt::format("{} of rank {}", name_of(one.kind), one.rank);
+  if (one.kind == DisturbanceKind::spare) return "kill of a spare";
+  return fmt::format("kill of the {}", name_of(one.kind));
 }
 
 std::vector<Disturbance> draw_schedule(const ScheduleOptions& options) {
