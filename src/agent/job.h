@@ -43,6 +43,9 @@ struct JobOptions {
   bool is_elastic = false;
   std::vector<std::string> replacing_command;  // as `command`, for processes that replace others
   int spares = 0;                              // processes on this node that wait for a lost rank
+  // Called when a rank was short of memory; on node 0. Returns the keys of another layout, as
+  // options of train; empty: there is none. May be null.
+  std::function<std::vector<std::string>()> next_layout;
   // Called when a verdict stands after which the run goes on; `result` has it. May be null.
   std::function<void(const JobResult& result)> survived;
   bool shows_all = false;  // stdout of all ranks, not only of rank 0

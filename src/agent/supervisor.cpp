@@ -533,10 +533,7 @@ class Supervisor {
   }
 
   void publish() {
-    guarded([this] {
-      agreement().publish({result_.node_exit_code(),
-                           options_.restarts < options_.max_restarts && state_.stopped_at == 0});
-    });
+    guarded([this] { agreement().publish({result_.node_exit_code(), state_.stopped_at == 0}); });
   }
 
   void propose() {
@@ -549,8 +546,16 @@ class Supervisor {
                            .saved_at_start = saved_at_start_,
                            .saved_now = saved_now,
                            .lost_host = changeover_.lost_host(),
+                           .next_layout = next_layout(),
                            .given_up = changeover_.given_up()});
     });
+  }
+
+  std::vector<std::string> next_layout() const {
+    const bool lacks_memory =
+        result_.verdict && result_.verdict->kind == comm::VerdictKind::no_memory;
+    return lacks_memory && options_.next_layout ? options_.next_layout()
+                                                : std::vector<std::string>();
   }
 
   void end_alone() {

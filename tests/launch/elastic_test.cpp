@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -18,6 +21,31 @@
 
 namespace trireme::tests {
 namespace {
+
+constexpr const char* machine_of_four = R"(format = 2
+name = "four"
+source = "invented"
+[processor]
+name = "core"
+memory_gigabytes = 4
+fp32_tflops = 0.05
+bf16_tflops = 0.05
+gigabytes_per_second = 15
+units = 1
+gemm_reach = 1
+gemm_ramp = 0.001
+attention_forward = 0.8
+attention_backward = 0.9
+attention_ramp = 20
+attention_head = 0.25
+memory_reach = 1
+launch_microseconds = 20
+[domain]
+size = 4
+link_gigabytes_per_second = 10
+latency_microseconds = 10
+reach = 1
+)";
 
 class Elastic : public ElasticTest {
  protected:
@@ -52,6 +80,14 @@ class Elastic : public ElasticTest {
     EXPECT_EQ(found, recoveries);
   }
   static constexpr double rounding_seconds = 1e-4;
+
+  // Returns the size of the address space of a process.
+  static rlim_t mapped_bytes(pid_t process) {
+    std::ifstream status(fmt::format("/proc/{}/statm", process));
+    rlim_t pages = 0;
+    status >> pages;
+    return pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE));
+  }
 };
 
 TEST_F(Elastic, killed_ranks_are_replaced_and_the_bits_stay) {
@@ -152,6 +188,46 @@ TEST_F(Elastic, a_block_that_fell_back_stays_in_bf16) {
   EXPECT_NE(outcome.err.find("blocks.3 is in bf16 from step"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("epoch 2: rank 1 of this node replaced"), std::string::npos);
   EXPECT_TRUE(scratch_.read("run/" + weights_file) == expected);
+}
+
+// The second phase needs more memory than the ranks may map.
+TEST_F(Elastic, ranks_without_memory_go_on_with_another_layout_once) {
+  constexpr int steps = 22, lacking_steps = 12;
+  scratch_.write("tiny.toml",
+                 "family = \"llama\"\nlayers = 4\nhidden = 64\nheads = 2\nffn = 256\nvocab = 256\n"
+                 "max_seq = 2048\n");
+  scratch_.write("four.toml", machine_of_four);
+  scratch_.write("text.txt", tiny_text(3000));
+  scratch_.write("tiny_run.toml",
+                 std::string(tiny_config) + "\n[[phase]]\nfrom_step = 21\nseq_len = 2048\n");
+  layout_ = {"--parallelism.data_parallel_replicate_degree=4", "--checkpoint.interval=10",
+             "--system.machine=four.toml"};
+  const std::string expected = quiet_weights(steps);
+  // What malloc keeps for later would be used first.
+  ::setenv("MALLOC_ARENA_MAX", "1", 1);
+  ::setenv("MALLOC_MMAP_THRESHOLD_", "65536", 1);
+  const auto running = launch(steps, {"--json"});
+  ::unsetenv("MALLOC_ARENA_MAX");
+  ::unsetenv("MALLOC_MMAP_THRESHOLD_");
+  ASSERT_TRUE(running->wait_for([&] { return has_step(lacking_steps); })) << running->err();
+  const pid_t rank = process_of(2, 0);
+  const rlim_t bytes = mapped_bytes(rank) + (rlim_t{8} << 20);
+  const rlimit limit{.rlim_cur = bytes, .rlim_max = bytes};
+  ASSERT_EQ(::prlimit(rank, RLIMIT_AS, &limit, nullptr), 0);
+  const Outcome outcome = running->wait();
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("the job goes on with another layout, once"), std::string::npos)
+      << outcome.err;
+  EXPECT_TRUE(scratch_.read("run/" + weights_file) == expected) << outcome.err;
+  const base::Json result = base::Json::parse(outcome.out);
+  EXPECT_TRUE(result.at("ok").get<bool>()) << outcome.out;
+  size_t verdicts = 0;
+  for (const obs::Event& event : obs::read_events(scratch_.at("run"))) {
+    if (event.kind != obs::EventKind::verdict) continue;
+    ++verdicts;
+    EXPECT_EQ(event.data.at("verdict"), "no_memory") << event.text;
+  }
+  EXPECT_EQ(verdicts, 1U);
 }
 
 // Another attempt would end in the same way.

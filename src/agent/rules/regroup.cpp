@@ -11,7 +11,7 @@ constexpr int64_t max_fruitless_epochs = 3;
 // The others would end in the same way, or must.
 bool ends_run(comm::VerdictKind kind) {
   return kind == comm::VerdictKind::unfit || kind == comm::VerdictKind::fenced ||
-         kind == comm::VerdictKind::stopped;
+         kind == comm::VerdictKind::stopped || kind == comm::VerdictKind::no_memory;
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ TEST(Regroup, a_lost_rank_is_replaced_and_a_refusal_ends_the_run) {
   EXPECT_EQ(course_of(VerdictKind::stalled, facts), Course::regroup);
   EXPECT_EQ(course_of(VerdictKind::failed, facts), Course::regroup);
   EXPECT_EQ(course_of(VerdictKind::unfit, facts), Course::end);
+  EXPECT_EQ(course_of(VerdictKind::no_memory, facts), Course::end);
   EXPECT_EQ(course_of(VerdictKind::fenced, facts), Course::end);
   EXPECT_EQ(course_of(VerdictKind::stopped, facts), Course::end);
 }

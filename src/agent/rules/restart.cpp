@@ -73,8 +73,12 @@ Decision decide(std::span<const NodeOutcome> nodes, const Progress& progress) {
     decision.reason = progress.lost_host + ": the job is to be started again, with --resume auto";
     return decision;
   }
-  const bool is_objected = !job.may_restart && progress.restarts < progress.max_restarts;
-  if (forbids_restart(job.exit_code) || is_objected) return decision;
+  if (forbids_restart(job.exit_code) || !job.may_restart) return decision;
+  if (!progress.next_layout.empty()) {
+    decision.restarts = true;
+    decision.layout = progress.next_layout;
+    return decision;
+  }
   const bool is_known = progress.saved_at_start && progress.saved_now;
   const bool has_progressed = is_known && *progress.saved_now > *progress.saved_at_start;
   decision.fruitless = has_progressed ? 0 : progress.fruitless + 1;
@@ -95,14 +99,17 @@ Decision decide(std::span<const NodeOutcome> nodes, const Progress& progress) {
 }
 
 std::string to_text(const Decision& d) {
-  return base::Json::array({d.exit_code, d.restarts, d.wait_s, d.fruitless, d.reason}).dump();
+  return base::Json::array({d.exit_code, d.restarts, d.wait_s, d.fruitless, d.reason, d.layout})
+      .dump();
 }
 
 std::optional<Decision> decision_from(const std::string& text) {
-  const auto values = values_from<int, bool, double, int64_t, std::string>(text);
+  const auto values =
+      values_from<int, bool, double, int64_t, std::string, std::vector<std::string>>(text);
   if (!values) return std::nullopt;
-  const auto& [exit_code, restarts, wait_s, fruitless, reason] = *values;
-  return Decision{exit_code, restarts, std::clamp(wait_s, 0.0, max_wait_s), fruitless, reason};
+  const auto& [exit_code, restarts, wait_s, fruitless, reason, layout] = *values;
+  return Decision{exit_code, restarts, std::clamp(wait_s, 0.0, max_wait_s),
+                  fruitless, reason,   layout};
 }
 
 }  // namespace trireme::agent

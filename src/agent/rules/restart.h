@@ -8,13 +8,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace trireme::agent {
 
 // How the job ended on one node, or on all.
 struct NodeOutcome {
   int exit_code = 0;
-  bool may_restart = false;  // there is no objection to another attempt
+  bool may_restart = false;  // no stop was requested here
 
   bool operator==(const NodeOutcome&) const = default;
 };
@@ -32,7 +33,9 @@ struct Progress {
   // none. None: it cannot be known, and only max_restarts bounds the restarts.
   std::optional<int64_t> saved_at_start, saved_now;
   std::string lost_host;  // why the job has to be started again by a scheduler; empty: it need not
-  std::string given_up;   // why the run is not started again, whatever was saved; empty: it may be
+  // If ranks were short of memory: the keys of another layout, as options of train.
+  std::vector<std::string> next_layout;
+  std::string given_up;  // why the run is not started again, whatever was saved; empty: it may be
 };
 
 struct Decision {
@@ -41,10 +44,12 @@ struct Decision {
   double wait_s = 0;      // before the restart
   int64_t fruitless = 0;  // Progress::fruitless of the next start
   std::string reason;     // why the run ends although it could be started again; may be empty
+  std::vector<std::string> layout;  // Progress::next_layout of the restart; empty: the same one
 
   bool operator==(const Decision&) const = default;
 };
-// Three starts without progress end the run; until then the wait doubles.
+// Three starts without progress end the run; until then the wait doubles. A start with another
+// layout does not count as a restart.
 Decision decide(std::span<const NodeOutcome> nodes, const Progress&);
 
 std::string to_text(const Decision&);

@@ -90,9 +90,27 @@ TEST(Restart, unknown_progress_ends_nothing_but_the_wait_grows) {
   EXPECT_FALSE(decide(failed, progress).restarts);
 }
 
+TEST(Restart, another_layout_is_tried_at_once_and_whatever_the_limit_is) {
+  const Progress progress{.fruitless = 2,
+                          .saved_at_start = 4,
+                          .saved_now = 4,
+                          .next_layout = {"--activation_checkpoint.mode=full"}};
+  const Decision decision = decide(failed, progress);
+  EXPECT_TRUE(decision.restarts);
+  EXPECT_EQ(decision.layout, progress.next_layout);
+  EXPECT_EQ(decision.wait_s, 0);
+  EXPECT_EQ(decision.fruitless, 0);
+  EXPECT_FALSE(decide(Nodes{{exit_failed, false}}, progress).restarts) << "a stop was requested";
+  EXPECT_FALSE(decide(Nodes{{exit_stopped, true}}, progress).restarts);
+}
+
 TEST(Restart, texts_of_the_store_are_read_back_and_others_refused) {
-  const Decision decision{
-      .exit_code = 1, .restarts = true, .wait_s = 4, .fruitless = 2, .reason = "x"};
+  const Decision decision{.exit_code = 1,
+                          .restarts = true,
+                          .wait_s = 4,
+                          .fruitless = 2,
+                          .reason = "x",
+                          .layout = {"--a=1", "--b=2"}};
   EXPECT_EQ(decision_from(to_text(decision)), decision);
   const NodeOutcome outcome{93, true};
   EXPECT_EQ(outcome_from(to_text(outcome)), outcome);

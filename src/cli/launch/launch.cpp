@@ -27,6 +27,7 @@
 #include "ckpt/disk/posix_disk.h"
 #include "ckpt/generation/folder.h"
 #include "cli/launch/launch_record.h"
+#include "cli/launch/next_layout.h"
 #include "cli/run/notices.h"
 #include "cli/run/stop_signals.h"
 #include "cli/run/train_call.h"
@@ -343,57 +344,87 @@ void find_token_after_failure(const Args& args, agent::JobOptions& options) {
   if (options.node != 0 && !folder.empty()) (void)settle_token(options, folder);
 }
 
+// How far a job has come.
+struct JobCourse {
+  int64_t recoveries = 0;
+  double started = 0;  // in seconds since 1970: its ranks, the last time; 0: they are not yet
+  std::vector<std::string> layout;  // the keys that a lack of memory has changed; empty: none
+};
+
 // What a supervisor after this one has to know of the job, beside the call.
-void keep_job(agent::Keeper& keeper, const agent::JobOptions& options, int64_t recoveries) {
+void keep_job(agent::Keeper& keeper, const agent::JobOptions& options, const JobCourse& course) {
   keeper.put(agent::kept_job, {{"token", options.token},
                                {"epoch", options.epoch},
                                {"restarts", options.restarts},
                                {"fruitless", options.fruitless},
                                {"starts_over", options.starts_over},
-                               {"recoveries", recoveries}});
+                               {"layout", course.layout},
+                               {"recoveries", course.recoveries},
+                               {"started", course.started}});
 }
 
-// Sets what keep_job() has kept. Returns the recoveries.
-int64_t go_on(const base::Json& job, agent::JobOptions& options) {
+void append(std::vector<std::string>& words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+}
+
+// Sets what keep_job() has kept, and returns the rest.
+JobCourse go_on(const base::Json& job, agent::JobOptions& options) {
   options.token = job.at("token").get<std::string>();
   options.epoch = job.at("epoch").get<int64_t>();
   options.restarts = job.at("restarts").get<int64_t>();
   options.fruitless = job.at("fruitless").get<int64_t>();
   options.starts_over = job.at("starts_over").get<bool>();
-  if (options.restarts > 0) options.command = options.replacing_command;
-  return job.at("recoveries").get<int64_t>();
+  JobCourse course{.recoveries = job.at("recoveries").get<int64_t>(),
+                   .started = job.at("started").get<double>(),
+                   .layout = job.at("layout").get<std::vector<std::string>>()};
+  append(options.replacing_command, course.layout);
+  if (options.restarts > 0 || !course.layout.empty()) options.command = options.replacing_command;
+  return course;
 }
 
 // Changes the options so that the next start resumes from the newest checkpoint.
 void prepare_restart(agent::JobOptions& options, const agent::JobResult& before) {
+  append(options.replacing_command, before.decision.layout);
   options.command = options.replacing_command;
   options.epoch = before.epoch + 1;
-  ++options.restarts;
+  if (before.decision.layout.empty()) ++options.restarts;
   options.fruitless = before.decision.fruitless;
   options.starts_over = false;
 }
 
 // Starts the job, and again as long as the launchers decide so.
 agent::JobResult run_starts(agent::JobOptions& options, const LaunchConfig& launched,
-                            agent::Keeper& keeper, int64_t& recoveries) {
+                            agent::Keeper& keeper, JobCourse& course) {
   while (true) {
-    keep_job(keeper, options, recoveries);
-    const double started = obs::wall_seconds();
+    if (course.started == 0) course.started = obs::wall_seconds();
+    keep_job(keeper, options, course);
     options.survived = [&](const agent::JobResult& result) {
-      ++recoveries;
-      keep_job(keeper, options, recoveries);
+      ++course.recoveries;
+      keep_job(keeper, options, course);
       if (launched.loaded && options.node == 0) {
-        record_failure(*launched.loaded, {.result = result, .started = started});
+        record_failure(*launched.loaded, {.result = result, .started = course.started});
       }
+    };
+    options.next_layout = [&] {
+      const bool may_ask = launched.loaded && course.layout.empty();  // once for a job
+      return may_ask ? layout_after_lack(*launched.loaded, options.world(), course.started)
+                     : std::vector<std::string>();
     };
     agent::JobResult result = agent::run_start(options, keeper);
     const agent::Decision& decision = result.decision;
     if (launched.loaded && options.node == 0) {
-      record_failure(*launched.loaded, {.result = result, .started = started});
+      record_failure(*launched.loaded, {.result = result, .started = course.started});
     }
     if (!decision.reason.empty()) base::log(base::LogLevel::error, decision.reason);
     if (!decision.restarts) return result;
     prepare_restart(options, result);
+    course.started = 0;
+    if (!decision.layout.empty()) {
+      course.layout = decision.layout;
+      base::log_info("the job goes on with another layout, once, from the newest checkpoint: {}",
+                     fmt::join(course.layout, " "));
+      continue;
+    }
     const std::string wait =
         decision.wait_s > 0 ? fmt::format(" in {:g} s", decision.wait_s) : std::string();
     base::log_info("restart {} of {}{}: from the newest checkpoint", options.restarts,
@@ -416,11 +447,11 @@ int run_job(const Args& args, agent::JobOptions& options, Guarded* guarded) {
   const bool goes_on = guarded != nullptr && guarded->goes_on();
   add_command(args, goes_on, launched, options);
   if (options.is_elastic && guarded == nullptr) return guard_job(args, launched);
-  int64_t recoveries = 0;
+  JobCourse course;
   std::unique_ptr<comm::JobTokenFile> token_file;
   const std::string folder = launched.loaded ? launched.loaded->job.dump_folder : "";
   if (goes_on) {
-    recoveries = go_on(guarded->job->what, options);
+    course = go_on(guarded->job->what, options);
     token_file = left_token(options, folder);
   } else {
     token_file = settle_token(options, folder);
@@ -429,11 +460,11 @@ int run_job(const Args& args, agent::JobOptions& options, Guarded* guarded) {
       launched.loaded ? watch_notices(*launched.loaded) : nullptr;
   agent::Keeper nothing;
   const agent::JobResult result =
-      run_starts(options, launched, guarded != nullptr ? guarded->keeper : nothing, recoveries);
+      run_starts(options, launched, guarded != nullptr ? guarded->keeper : nothing, course);
   if (args.wants_json()) {
     base::Json out = result_json(result, options);
     if (options.max_restarts > 0) out["restarts"] = options.restarts;
-    if (options.is_elastic) out["recoveries"] = recoveries;
+    if (options.is_elastic) out["recoveries"] = course.recoveries;
     fmt::print("{}\n", out.dump(-1, ' ', false, base::Json::error_handler_t::replace));
   }
   return result.decision.exit_code;

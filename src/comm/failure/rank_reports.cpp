@@ -13,8 +13,8 @@
 namespace trireme::comm {
 namespace {
 
-constexpr std::array<const char*, 6> kind_names = {"died",   "stalled", "failed",
-                                                   "fenced", "stopped", "unfit"};
+constexpr std::array<const char*, 7> kind_names = {"died",    "stalled", "failed",   "fenced",
+                                                   "stopped", "unfit",   "no_memory"};
 
 // As verdict_text(), but may be empty.
 std::string one_line(const std::string& text) { return text.empty() ? text : verdict_text(text); }

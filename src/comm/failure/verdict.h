@@ -28,12 +28,13 @@ struct RankReport {
 };
 
 enum class VerdictKind : uint8_t {
-  died,     // a process has ended
-  stalled,  // a rank has stopped, is unreachable, or did not enter a call that others wait in
-  failed,   // a rank has reported an error
-  fenced,   // another run has taken over
-  stopped,  // a rank was requested to stop while others waited for it
-  unfit,    // a rank has refused its configuration: another attempt would end in the same way
+  died,       // a process has ended
+  stalled,    // a rank has stopped, is unreachable, or did not enter a call that others wait in
+  failed,     // a rank has reported an error
+  fenced,     // another run has taken over
+  stopped,    // a rank was requested to stop while others waited for it
+  unfit,      // a rank has refused its configuration: another attempt would end in the same way
+  no_memory,  // a rank had too little memory: so would another attempt with the same layout
 };
 const char* name_of(VerdictKind);
 

@@ -176,8 +176,9 @@ TEST(Verdict, is_the_same_after_the_store) {
                         .cause = "did not enter all_reduce #3",
                         .text = "ranks 3 and 12 did not enter all_reduce #3"};
   EXPECT_EQ(verdict_from(stored_form(verdict)), verdict);
-  for (const VerdictKind kind : {VerdictKind::died, VerdictKind::failed, VerdictKind::fenced,
-                                 VerdictKind::stopped, VerdictKind::unfit}) {
+  for (const VerdictKind kind :
+       {VerdictKind::died, VerdictKind::failed, VerdictKind::fenced, VerdictKind::stopped,
+        VerdictKind::unfit, VerdictKind::no_memory}) {
     EXPECT_EQ(verdict_from(stored_form({.kind = kind, .text = "x"})).kind, kind);
   }
 }

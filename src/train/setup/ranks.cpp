@@ -187,6 +187,9 @@ comm::Verdict verdict_about(const comm::ProcessWorld& world, const std::exceptio
     return world.own_verdict(comm::VerdictKind::fenced, error.what(),
                              fmt::format("fenced: {}", error.what()));
   }
+  if (dynamic_cast<const base::OutOfMemory*>(&error) != nullptr) {
+    return world.own_verdict(comm::VerdictKind::no_memory, error.what());
+  }
   const bool is_unfit = dynamic_cast<const base::ConfigError*>(&error) != nullptr ||
                         dynamic_cast<const base::Diverged*>(&error) != nullptr;
   return world.own_verdict(is_unfit ? comm::VerdictKind::unfit : comm::VerdictKind::failed,
