@@ -77,6 +77,20 @@ TEST_F(Chaos, a_run_survives_and_an_interrupted_experiment_goes_on) {
             report.at("weights_sha256"));
 }
 
+TEST_F(Chaos, processes_of_the_launcher_and_spares_may_die_too) {
+  const base::Json report = report_of({"--kills=5", "--kinds=supervisor,guardian,spare,kill",
+                                       "--seed=4", "--spares=1", "--training.steps=150"},
+                                      5);
+  const base::Json& times = report.at("next_step_seconds");
+  for (const char* kind : {"supervisor", "guardian", "spare", "kill"}) {
+    EXPECT_TRUE(times.at(kind).is_object()) << kind << ": " << report.dump(1);
+  }
+  EXPECT_EQ(report.at("exit_code"), 0);
+  // A kill has one verdict, also if the supervisor is another one than at the start.
+  EXPECT_EQ(report.at("names").at("right"), times.at("kill").at("count")) << report.dump(1);
+  EXPECT_EQ(report.at("names").at("wrong"), 0) << report.dump(1);
+}
+
 TEST_F(Chaos, frozen_ranks_are_found_and_another_runs_weights_are_not_equal) {
   if (!is_full()) GTEST_SKIP() << "only with TRIREME_FULL";
   const base::Json report = report_of(
@@ -121,6 +135,8 @@ TEST_F(Chaos, a_bad_call_is_refused_before_anything_is_written) {
       {{"--kills=0"}, "--kills 0: from 1 to training.steps = "},
       {{"--kills=2000000"}, "--kills 2000000: from 1 to training.steps = 1000000"},
       {{"--kinds=kill,hug"}, "--kinds kill,hug: 'hug' is none; allowed are kill, pause and freeze"},
+      {{"--kinds=spare"}, "to kill a spare there has to be one: --spares 1"},
+      {{"-n", "1", "--kinds=guardian"}, "a launcher of one rank has neither supervisor nor"},
       {{"--seed=-1"}, "--seed -1: at least 0"},
       {{"-n", "0"}, "-n 0: at least 1"},
       {{"--checkpoint.export_folder="}, "it needs checkpoint.enable"},

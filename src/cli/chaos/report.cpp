@@ -33,15 +33,18 @@ int64_t count_of(const ChaosReport& report, DisturbanceKind kind) {
   });
 }
 
-// Returns "3 kills, 1 freeze".
+// Returns "3 kills, 1 freeze, 0 pauses", and after them what was done to other processes than
+// ranks.
 std::string counts_text(const ChaosReport& report) {
   std::string text;
+  for (const DisturbanceKind kind :
+       {DisturbanceKind::kill, DisturbanceKind::freeze, DisturbanceKind::pause}) {
+    text += (text.empty() ? "" : ", ") + base::count_text(count_of(report, kind), name_of(kind));
+  }
   for (const DisturbanceKind kind : all_disturbance_kinds) {
-    const int64_t count = count_of(report, kind);
-    if (count == 0 && kind != DisturbanceKind::kill) continue;
-    const std::string what =
-        is_of_rank(kind) ? std::string(name_of(kind)) : fmt::format("killed {}", name_of(kind));
-    text += (text.empty() ? "" : ", ") + base::count_text(count, what);
+    const int64_t count = is_of_rank(kind) ? 0 : count_of(report, kind);
+    if (count == 0) continue;
+    text += ", " + base::count_text(count, fmt::format("killed {}", name_of(kind)));
   }
   return text;
 }

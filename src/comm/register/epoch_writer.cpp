@@ -52,7 +52,7 @@ void EpochWriter::change(const Next& next) {
     std::error_code unknown;
     if (folder_.empty() || !fs::exists(folder_ / journal_name, unknown)) throw;
   }
-  // A change that was made although the reply was lost is made again, with the same result.
+  // If the change was made and only its reply was lost, it has the same result once more.
   const std::unique_ptr<JournalRegister> journal = open_journal_register(folder_);
   change_in(*journal, next);
 }

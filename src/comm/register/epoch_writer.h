@@ -2,8 +2,8 @@
 // EpochWriter: what the first rank of an epoch writes to the record of its run (run_record.h): from
 // where the epoch resumes, and which checkpoint it commits. Any thread may call, one at a time.
 //
-// It asks the launcher that keeps the register. If this one has ended, and nobody has opened its
-// journal since, the ranks that save before they end open it themselves.
+// It asks the launcher that keeps the register. If this one has ended, and no other process has
+// opened its journal since, the ranks that save before they end open it themselves.
 #pragma once
 
 #include <cstdint>

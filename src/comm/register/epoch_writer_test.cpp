@@ -87,7 +87,7 @@ TEST_F(EpochWriterTest, another_change_at_the_same_time_is_not_lost) {
   EXPECT_EQ(record().resume.step, 20);
 }
 
-// The ranks save before they end, and nobody else may have begun an epoch meanwhile.
+// The ranks save before they end, and no other launcher may have begun an epoch meanwhile.
 TEST_F(EpochWriterTest, writes_to_the_journal_of_a_launcher_that_has_ended) {
   put({.run = "a", .epoch = 3});
   const auto store = store_of(0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/record/recent_steps.h"
+#include "train/record/steps/recent_steps.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/record/repeated_steps.h"
+#include "train/record/steps/repeated_steps.h"
 
 #include <fmt/format.h>
 
