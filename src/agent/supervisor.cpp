@@ -93,21 +93,10 @@ class Supervisor {
 
   JobResult run() {
     start();
-    double looked = now();
-    while (crew_.is_any_rank_running() || state_.mode == Mode::regrouping || stands_by()) {
-      const bool is_regrouping = state_.mode == Mode::regrouping;
-      const double pause =
-          is_regrouping || has_bad_ending() ? short_look_seconds : look_seconds / 2;
-      for (const int number : processes_.wait(pause)) receive(number);
-      if (is_regrouping) {
-        guarded([this] { regroup(); });
-        continue;
-      }
-      if (now() - looked < look_seconds && !has_bad_ending()) continue;
-      looked = now();
-      look();
-    }
-    end_ranks();
+    do {
+      watch();
+      end_ranks();
+    } while (state_.mode == Mode::regrouping);  // the last rank here was lost, and is replaced
     const std::optional<comm::Verdict>& verdict = result_.verdict;
     output_.release(verdict ? verdict->text : "");
     if (verdict && std::filesystem::exists(options_.flight_folder)) {
@@ -122,6 +111,24 @@ class Supervisor {
   }
 
  private:
+  // While ranks run, or are to.
+  void watch() {
+    double looked = now();
+    while (crew_.is_any_rank_running() || state_.mode == Mode::regrouping || stands_by()) {
+      const bool is_regrouping = state_.mode == Mode::regrouping;
+      const double pause =
+          is_regrouping || has_bad_ending() ? short_look_seconds : look_seconds / 2;
+      for (const int number : processes_.wait(pause)) receive(number);
+      if (is_regrouping) {
+        guarded([this] { regroup(); });
+        continue;
+      }
+      if (now() - looked < look_seconds && !has_bad_ending()) continue;
+      looked = now();
+      look();
+    }
+  }
+
   void start() {
     const auto left = keeper_.find(kept_start);
     const JobStore opened = open_store();
@@ -529,7 +536,13 @@ class Supervisor {
     processes_.drain();
     result_.ranks = crew_.ranks();
     if (has_bad_ending()) give(Event::rank_failed);
-    while (state_.mode != Mode::deciding && state_.mode != Mode::over) give(Event::all_ended);
+    const auto is_settled = [this] {
+      return state_.mode == Mode::deciding || state_.mode == Mode::over ||
+             state_.mode == Mode::regrouping;
+    };
+    for (give(Event::all_ended); !is_settled(); give(Event::all_ended)) {
+      for (const int number : processes_.wait(short_look_seconds)) receive(number);
+    }
   }
 
   void publish() {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/store/store_server.h"
@@ -70,6 +71,27 @@ TEST_F(LostNode, its_rank_goes_to_a_spare_of_another_node) {
   EXPECT_NE(nodes[0]->err().find("node 2 is lost: spares of other nodes become its rank 2"),
             std::string::npos)
       << nodes[0]->err();
+  EXPECT_TRUE(scratch_.read("run/" + weights_file) == expected);
+  expect_each_step_once(steps);
+}
+
+TEST_F(LostNode, the_only_rank_of_a_node_is_replaced_there) {
+  constexpr int steps = 60;
+  const std::string expected = quiet_weights(steps);
+  const Nodes nodes = launch_nodes(steps, {}, nullptr);
+  for (const auto& [node, step] : {std::pair{2, 10}, {0, 20}, {3, 30}}) {
+    const pid_t process = [&, node = node, step = step] {
+      pid_t found = 0;
+      (void)nodes[0]->wait_for([&] {
+        found = process_of(node, 0, list_of(node));
+        return has_step(step) && found > 0;
+      });
+      return found;
+    }();
+    ASSERT_GT(process, 0) << nodes[0]->err();
+    ASSERT_EQ(::kill(process, SIGKILL), 0);
+  }
+  expect_good(nodes, {0, 1, 2, 3});
   EXPECT_TRUE(scratch_.read("run/" + weights_file) == expected);
   expect_each_step_once(steps);
 }
