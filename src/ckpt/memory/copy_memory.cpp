@@ -36,9 +36,9 @@ base::IoError not_open(int descriptor) {
                   error_text()));
 }
 
-std::byte* map_or_throw(int descriptor, int64_t bytes) {
+std::byte* map_or_throw(int descriptor, int64_t bytes, int64_t offset = 0) {
   void* const found = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
-                             MAP_SHARED, descriptor, 0);
+                             MAP_SHARED, descriptor, offset);
   if (found == MAP_FAILED) {
     throw base::IoError(
         fmt::format("the memory for copies of the state (descriptor {}) cannot be mapped: {}",
@@ -105,6 +105,15 @@ std::optional<CopyMemory> CopyMemory::existing(int descriptor, const CopyShape& 
   return CopyMemory(map_or_throw(descriptor, shape.memory_bytes()), descriptor, shape);
 }
 
+CopyMemory CopyMemory::part_of(int descriptor, int64_t offset, const CopyShape& shape) {
+  TRIREME_CHECK(offset % page_bytes == 0, "offset {}", offset);
+  struct stat found {};
+  if (::fstat(descriptor, &found) != 0) throw not_open(descriptor);
+  TRIREME_CHECK(found.st_size >= offset + shape.memory_bytes(), "{} bytes from {} on of {}",
+                shape.memory_bytes(), offset, found.st_size);
+  return {map_or_throw(descriptor, shape.memory_bytes(), offset), descriptor, shape};
+}
+
 void CopyMemory::release(int descriptor) {
   if (::ftruncate(descriptor, 0) == 0) return;
   throw base::IoError(fmt::format("descriptor {}: the memory of copies cannot be given back: {}",
@@ -137,14 +146,32 @@ bool CopyMemory::is_intact(const Header& h) const {
          h.buffers == shape_.buffers && h.bytes == shape_.bytes && h.layout == shape_.layout;
 }
 
-Hash CopyMemory::content_hash(int buffer) const {
-  const std::span<const std::byte> bytes = content(buffer);
-  Hasher all;
-  for (size_t at = 0; at < bytes.size(); at += chunk_bytes) {
-    const Hash chunk = hash_of(bytes.subspan(at, std::min<size_t>(chunk_bytes, bytes.size() - at)));
-    all.add(std::as_bytes(std::span(&chunk, 1)));
+void ContentHasher::add(std::span<const std::byte> part) {
+  while (!part.empty()) {
+    const auto room = static_cast<size_t>(chunk_bytes - chunk_filled_);
+    const std::span<const std::byte> piece = part.first(std::min(room, part.size()));
+    chunk_.add(piece);
+    chunk_filled_ += std::ssize(piece);
+    part = part.subspan(piece.size());
+    if (chunk_filled_ == chunk_bytes) end_chunk();
   }
-  return all.hash();
+}
+
+void ContentHasher::end_chunk() {
+  const Hash chunk = std::exchange(chunk_, Hasher()).hash();
+  all_.add(std::as_bytes(std::span(&chunk, 1)));
+  chunk_filled_ = 0;
+}
+
+Hash ContentHasher::hash() {
+  if (chunk_filled_ > 0) end_chunk();
+  return all_.hash();
+}
+
+Hash CopyMemory::content_hash(int buffer) const {
+  ContentHasher hasher;
+  hasher.add(content(buffer));
+  return hasher.hash();
 }
 
 std::vector<FoundCopy> CopyMemory::copies() const {
@@ -216,14 +243,26 @@ std::span<std::byte> CopyMemory::begin(int buffer) {
           static_cast<size_t>(shape_.bytes)};
 }
 
+Hash CopyMemory::hash(int buffer) const {
+  const Header& h = *header(buffer);
+  TRIREME_CHECK(is_intact(h), "buffer {} has no copy", buffer);
+  return h.content;
+}
+
 Hash CopyMemory::seal(int buffer, const CopyLabel& label) {
+  const Hash content = content_hash(buffer);
+  seal(buffer, label, content);
+  return content;
+}
+
+void CopyMemory::seal(int buffer, const CopyLabel& label, const Hash& content) {
   Header h{.magic = magic,
            .version = version,
            .rank = shape_.rank,
            .buffers = shape_.buffers,
            .bytes = shape_.bytes,
            .layout = shape_.layout,
-           .content = content_hash(buffer),
+           .content = content,
            .label = label,
            .own = {},
            .held = 0};
@@ -231,64 +270,12 @@ Hash CopyMemory::seal(int buffer, const CopyLabel& label) {
   h.held = ~h.own.low;
   std::atomic_thread_fence(std::memory_order_seq_cst);
   *header(buffer) = h;
-  return h.content;
 }
 
 void CopyMemory::mark_held(int buffer) {
   Header& h = *header(buffer);
   TRIREME_CHECK(is_intact(h), "buffer {} has no copy", buffer);
   std::atomic_ref(h.held).store(h.own.low);
-}
-
-// ---- the rule
-
-namespace {
-
-bool contains(const CopySteps::Steps& steps, int64_t step) {
-  return std::ranges::find(steps, step) != steps.end();
-}
-
-}  // namespace
-
-CopyRound round_of(std::span<const CopySteps> all) {
-  CopyRound round;
-  if (all.empty()) return round;
-  for (const CopySteps::Steps* steps : {&all.front().sealed, &all.front().filling}) {
-    for (const int64_t step : *steps) {
-      if (step == CopySteps::empty) continue;
-      const auto everywhere = [&](const auto& has) { return std::ranges::all_of(all, has); };
-      if (everywhere([step](const CopySteps& of) {
-            return contains(of.sealed, step) || contains(of.filling, step);
-          })) {
-        round.possible.push_back(step);
-      }
-      if (step > round.held.value_or(CopySteps::empty) &&
-          everywhere([step](const CopySteps& of) { return contains(of.sealed, step); })) {
-        round.held = step;
-      }
-    }
-  }
-  return round;
-}
-
-std::optional<int> free_buffer(const CopySteps& own, int buffers, const CopyRound& round) {
-  std::optional<size_t> oldest;
-  for (size_t buffer = 0; buffer < static_cast<size_t>(buffers); ++buffer) {
-    const int64_t step = own.sealed[buffer];
-    if (own.filling[buffer] != CopySteps::empty) continue;
-    const bool is_needed = step != CopySteps::empty && (!round.held || step >= *round.held) &&
-                           std::ranges::find(round.possible, step) != round.possible.end();
-    if (is_needed) continue;
-    if (!oldest || step < own.sealed[*oldest]) oldest = buffer;
-  }
-  if (!oldest) return std::nullopt;
-  return static_cast<int>(*oldest);
-}
-
-bool may_copy(std::span<const CopySteps> all, int buffers) {
-  const CopyRound round = round_of(all);
-  return std::ranges::all_of(
-      all, [&](const CopySteps& own) { return free_buffer(own, buffers, round).has_value(); });
 }
 
 }  // namespace trireme::ckpt

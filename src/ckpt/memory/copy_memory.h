@@ -7,7 +7,7 @@
 // invalidates and seal() writes last, has a hash of the content and a hash of itself: a buffer that
 // a process left half written, or that was damaged, is not found by copies(), or fails verify().
 //
-// Which buffer may be overwritten is decided by free_buffer(), a pure function.
+// Which buffer may be overwritten is decided by free_buffer() (copy_round.h), a pure function.
 #pragma once
 
 #include <array>
@@ -49,6 +49,21 @@ struct FoundCopy {
   CopyLabel label;
 };
 
+// Computes the hash of a content from consecutive parts of any size: a hash of the hashes of its
+// chunks.
+class ContentHasher {
+ public:
+  void add(std::span<const std::byte> part);
+  // Of all parts. Call once.
+  Hash hash();
+
+ private:
+  void end_chunk();
+
+  Hasher all_, chunk_;
+  int64_t chunk_filled_ = 0;
+};
+
 class CopyMemory {
  public:
   // Maps the memory of `descriptor`, which stays open and belongs to the caller, and makes it
@@ -58,6 +73,9 @@ class CopyMemory {
   CopyMemory(int descriptor, const CopyShape&);
   // Maps it only if it has that size already; none: it has another.
   static std::optional<CopyMemory> existing(int descriptor, const CopyShape&);
+  // Maps a part of a descriptor's memory, from `offset` on, a multiple of page_bytes: the memory is
+  // at least offset + shape.memory_bytes() large. Buffers of another shape stay, and are not found.
+  static CopyMemory part_of(int descriptor, int64_t offset, const CopyShape&);
   // Returns the copies of any shape in the memory of a descriptor, as copies(): for programs that
   // know no plan.
   static std::vector<FoundCopy> copies_in(int descriptor);
@@ -80,6 +98,8 @@ class CopyMemory {
   std::vector<FoundCopy> copies() const;
   bool verify(int buffer) const;  // compares the content with its hash
   std::span<const std::byte> content(int buffer) const;
+  // Returns the hash that a copy was sealed with. REQUIRES: sealed.
+  Hash hash(int buffer) const;
 
   // ---- writing. Two buffers may be written by two threads, one buffer by one.
   void clear(int buffer);
@@ -88,6 +108,8 @@ class CopyMemory {
   // The content is complete; returns its hash. REQUIRES: begin(), and no write since it was
   // completed.
   Hash seal(int buffer, const CopyLabel&);
+  // The same with the hash of the content, which the caller has computed (ContentHasher).
+  void seal(int buffer, const CopyLabel&, const Hash& content);
   // REQUIRES: sealed.
   void mark_held(int buffer);
 
@@ -107,25 +129,5 @@ class CopyMemory {
   int descriptor_;
   CopyShape shape_;
 };
-
-// ---- the rule by which ranks overwrite buffers
-// The buffers of a rank, as ranks report them to each other: the step of each, or `empty`.
-struct CopySteps {
-  static constexpr int64_t empty = -1;
-  using Steps = std::array<int64_t, max_copy_buffers>;
-  Steps sealed{empty, empty, empty}, filling{empty, empty, empty};
-};
-// What follows from the reports of all ranks, by rank: the same on each of them.
-struct CopyRound {
-  std::optional<int64_t> held;    // the newest step of which all ranks have a sealed copy
-  std::vector<int64_t> possible;  // steps of which every rank has a copy or is filling one
-};
-CopyRound round_of(std::span<const CopySteps> all);
-// Returns the buffer that a rank may overwrite: one that is not filling, and empty, older than the
-// step that all ranks hold, or of a step that not all ranks will have. So one complete step always
-// exists. None: there is no such buffer.
-std::optional<int> free_buffer(const CopySteps& own, int buffers, const CopyRound&);
-// Returns whether every rank has a free buffer. All ranks compute the same.
-bool may_copy(std::span<const CopySteps> all, int buffers);
 
 }  // namespace trireme::ckpt

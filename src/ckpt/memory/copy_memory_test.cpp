@@ -133,64 +133,20 @@ TEST(CopyMemoryTest, a_descriptor_that_cannot_be_mapped_is_reported) {
   EXPECT_THROW(CopyMemory(1 << 20, shape()), base::IoError);
 }
 
-// ---- the rule: ranks seal at random times, and some copies fail
-
-TEST(CopyRuleTest, one_complete_step_always_exists) {
-  constexpr size_t ranks = 3;
-  for (uint32_t seed = 1; seed <= 300; ++seed) {
-    std::mt19937 random(seed);
-    const int buffers = 2 + static_cast<int>(seed % 2);
-    const bool may_fail = seed % 5 == 0;
-    std::vector<CopySteps> all(ranks);
-    int64_t copied = 0, newest = CopySteps::empty;
-    for (int64_t step = 1; step <= 60; ++step) {
-      const CopyRound round = round_of(all);
-      EXPECT_GE(round.held.value_or(CopySteps::empty), newest) << "seed " << seed << " " << step;
-      newest = round.held.value_or(CopySteps::empty);
-      if (may_copy(all, buffers)) {
-        ++copied;
-        for (CopySteps& own : all) {
-          const auto buffer = static_cast<size_t>(free_buffer(own, buffers, round).value());
-          EXPECT_TRUE(!round.held || own.sealed[buffer] != *round.held);
-          own.sealed[buffer] = CopySteps::empty;
-          own.filling[buffer] = step;
-        }
-      }
-      for (CopySteps& own : all) {
-        for (size_t buffer = 0; buffer < static_cast<size_t>(buffers); ++buffer) {
-          if (own.filling[buffer] == CopySteps::empty || random() % 3 == 0) continue;
-          const int64_t filled = std::exchange(own.filling[buffer], CopySteps::empty);
-          if (!may_fail || random() % 10 != 0) own.sealed[buffer] = filled;
-        }
-      }
+TEST(CopyMemoryTest, a_content_has_the_same_hash_in_parts_of_any_size) {
+  const base::Descriptor descriptor = memory();
+  CopyMemory written(descriptor.value(), shape(2'500'000));
+  fill(written.begin(0), 1);
+  const Hash whole = written.seal(0, label(5));
+  EXPECT_EQ(written.hash(0), whole);
+  for (const size_t part : {size_t{700}, size_t{1} << 20, size_t{1'500'000}}) {
+    ContentHasher hasher;
+    const std::span<const std::byte> content = written.content(0);
+    for (size_t at = 0; at < content.size(); at += part) {
+      hasher.add(content.subspan(at, std::min(part, content.size() - at)));
     }
-    EXPECT_GT(copied, 10) << "seed " << seed;
-    EXPECT_GT(newest, 40) << "seed " << seed;
+    EXPECT_EQ(hasher.hash(), whole) << part;
   }
-}
-
-TEST(CopyRuleTest, a_rank_that_is_slow_makes_all_ranks_skip) {
-  std::vector<CopySteps> all(2);
-  EXPECT_TRUE(may_copy(all, 2));
-  all[0].sealed = {4, 6, CopySteps::empty};
-  all[1].sealed = {4, CopySteps::empty, CopySteps::empty};
-  all[1].filling[1] = 6;
-  EXPECT_EQ(round_of(all).held, 4);
-  EXPECT_FALSE(may_copy(all, 2));  // rank 0 must keep step 4, and 6 may become the next one
-  EXPECT_TRUE(may_copy(all, 3));
-  all[1].sealed[1] = 6;
-  all[1].filling[1] = CopySteps::empty;
-  EXPECT_EQ(round_of(all).held, 6);
-  EXPECT_TRUE(may_copy(all, 2));
-  EXPECT_EQ(free_buffer(all[0], 2, round_of(all)), 0);
-}
-
-TEST(CopyRuleTest, a_step_that_a_rank_could_not_seal_is_given_up) {
-  std::vector<CopySteps> all(2);
-  all[0].sealed = {4, 6, CopySteps::empty};
-  all[1].sealed = {4, CopySteps::empty, CopySteps::empty};  // of step 6: it failed
-  EXPECT_TRUE(may_copy(all, 2));
-  EXPECT_EQ(free_buffer(all[0], 2, round_of(all)), 1);
 }
 
 }  // namespace

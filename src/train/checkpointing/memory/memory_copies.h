@@ -30,6 +30,7 @@
 
 #include "ckpt/generation/folder.h"
 #include "ckpt/memory/copy_memory.h"
+#include "ckpt/memory/copy_round.h"
 #include "ckpt/memory/copy_sink.h"
 #include "engine/engine.h"
 #include "train/checkpointing/memory/copy_pace.h"
