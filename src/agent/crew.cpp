@@ -69,17 +69,17 @@ void Crew::open_memory(size_t slots) {
   while (options_.is_elastic && memory_.size() < slots) {
     const size_t slot = memory_.size();
     const std::string name = kept_memory + std::to_string(slot);
-    if (const auto kept = keeper_.find(name)) {
-      memory_.emplace_back(::fcntl(kept->descriptors.at(0), F_DUPFD_CLOEXEC, 3));
-    } else {
-      memory_.emplace_back(
-          ::memfd_create(fmt::format("trireme state {}", slot).c_str(), MFD_CLOEXEC));
-    }
-    if (memory_.back().value() < 0) {
+    const auto left = keeper_.find(name);
+    const auto open = [&](size_t which, const char* what) {
+      base::Descriptor opened(
+          left ? ::fcntl(left->descriptors.at(which), F_DUPFD_CLOEXEC, 3)
+               : ::memfd_create(fmt::format("trireme {} {}", what, slot).c_str(), MFD_CLOEXEC));
+      if (opened.value() >= 0) return opened;
       throw base::IoError(fmt::format("memory for copies of the state: {}",
                                       std::generic_category().message(errno)));
-    }
-    keeper_.put(name, {}, std::array{memory_.back().value()});
+    };
+    memory_.push_back({.own = open(0, "state"), .kept = open(1, "kept states")});
+    keeper_.put(name, {}, std::array{memory_.back().own.value(), memory_.back().kept.value()});
   }
 }
 
@@ -105,7 +105,8 @@ void Crew::adopt(comm::EpochKeys& keys) {
     }
     spares_started_ = std::max(spares_started_, state.rank - world_ + 1);
     spares_[state.rank] = {.name = facts.at("spare").get<std::string>(),
-                           .memory = facts.at("memory").get<std::vector<int>>()};
+                           .memory = facts.at("memory").get<std::vector<int>>(),
+                           .kept_memory = facts.at("kept_memory").get<std::vector<int>>()};
   }
 }
 
@@ -130,8 +131,9 @@ void Crew::start_rank(int rank, int64_t epoch, bool joins) {
   std::vector<int> inherited;
   const size_t slot = slot_of(rank);
   if (slot < memory_.size()) {
-    info.memory_fd = memory_[slot].value();
-    inherited.push_back(info.memory_fd);
+    info.memory_fd = memory_[slot].own.value();
+    info.peer_memory_fd = memory_[slot].kept.value();
+    inherited = {info.memory_fd, info.peer_memory_fd};
   }
   processes_.start(info, joins ? options_.replacing_command : options_.command,
                    options_.environment, std::nullopt, inherited,
@@ -146,11 +148,17 @@ void Crew::start_spare() {
   comm::RankInfo info =
       info_of(own_.empty() ? started % options_.ranks_here : own_.front(), epoch_);
   info.spare = fmt::format("{}/{}", options_.node, number);
-  std::vector<int> inherited;
-  for (const base::Descriptor& one : memory_) inherited.push_back(one.value());
-  processes_.start(info, options_.replacing_command, options_.environment, number, inherited,
-                   {{"spare", info.spare}, {"memory", inherited}});
-  spares_[number] = {.name = info.spare, .memory = inherited};
+  Spare spare{.name = info.spare};
+  for (const SlotMemory& one : memory_) {
+    spare.memory.push_back(one.own.value());
+    spare.kept_memory.push_back(one.kept.value());
+  }
+  std::vector<int> inherited = spare.memory;
+  inherited.insert(inherited.end(), spare.kept_memory.begin(), spare.kept_memory.end());
+  processes_.start(
+      info, options_.replacing_command, options_.environment, number, inherited,
+      {{"spare", spare.name}, {"memory", spare.memory}, {"kept_memory", spare.kept_memory}});
+  spares_[number] = std::move(spare);
 }
 
 std::vector<RankProcesses::State> Crew::ranks() const {
@@ -211,7 +219,8 @@ void Crew::place(comm::EpochKeys& keys, int rank, int64_t next_epoch) {
                     {{"epoch", next_epoch},
                      {"slot", slot},
                      {"spare", spare->second.name},
-                     {"memory", spare->second.memory.at(slot)}});
+                     {"memory", spare->second.memory.at(slot)},
+                     {"kept_memory", spare->second.kept_memory.at(slot)}});
   give_part(keys, rank);
   spares_.erase(spare);
 }
@@ -222,7 +231,8 @@ void Crew::give_part(comm::EpochKeys& keys, int rank) {
                  {.rank = rank,
                   .local_rank = rank % options_.ranks_here,
                   .epoch = facts.at("epoch").get<int64_t>(),
-                  .memory_fd = facts.at("memory").get<int>()});
+                  .memory_fd = facts.at("memory").get<int>(),
+                  .peer_memory_fd = facts.at("kept_memory").get<int>()});
 }
 
 std::vector<int> Crew::old_ranks() const {

@@ -82,13 +82,18 @@ class Crew {
   const int world_;
   Address address_;
   int64_t epoch_;
-  std::vector<int> own_;                  // ranks of this node
-  std::vector<base::Descriptor> memory_;  // by slot: copies of a rank's state outlive the rank
-  std::map<int, size_t> slots_;           // by rank
-  std::map<int, int> replaced_;           // in this change of epochs: how often, by rank
+  std::vector<int> own_;  // ranks of this node
+  // Copies of a rank's state, and those that it keeps for other ranks, outlive the rank.
+  struct SlotMemory {
+    base::Descriptor own, kept;
+  };
+  std::vector<SlotMemory> memory_;  // by slot
+  std::map<int, size_t> slots_;     // by rank
+  std::map<int, int> replaced_;     // in this change of epochs: how often, by rank
   struct Spare {
-    std::string name;         // in the store
-    std::vector<int> memory;  // by slot, as the descriptors that it has inherited
+    std::string name;  // in the store
+    // By slot, as the descriptors that it has inherited.
+    std::vector<int> memory, kept_memory;
   };
   std::map<int, Spare> spares_;  // by their number in processes_
   int spares_started_ = 0;

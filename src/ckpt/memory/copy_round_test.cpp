@@ -103,7 +103,8 @@ TEST(CopyRuleTest, ranks_that_lose_a_node_have_a_step_in_common) {
         if (!find(own.sealed, own.sending) || own.sending == CopySteps::empty) continue;
         if (random() % 3 == 0) continue;
         const int64_t sent = std::exchange(own.sending, CopySteps::empty);
-        const auto buffer = static_cast<size_t>(buffer_to_keep_in(kept[rank], buffers, kept_by_all));
+        const auto buffer =
+            static_cast<size_t>(buffer_to_keep_in(kept[rank], buffers, kept_by_all));
         kept[rank][buffer] = CopySteps::empty;
         if (!may_fail || random() % 10 != 0) kept[rank][buffer] = sent;
         own.kept = kept[rank];

@@ -117,10 +117,8 @@ KeptCopies::KeptCopies(int descriptor, std::span<const CopyShape> shapes) {
     }
     const std::vector<Entry> entries = entries_of(shapes);
     const std::span<const std::byte> list = std::as_bytes(std::span(entries));
-    const Head head{.magic = magic,
-                    .version = version,
-                    .count = std::ssize(entries),
-                    .entries = hash_of(list)};
+    const Head head{
+        .magic = magic, .version = version, .count = std::ssize(entries), .entries = hash_of(list)};
     write_or_throw(descriptor, list, sizeof head);
     write_or_throw(descriptor, std::as_bytes(std::span(&head, 1)), 0);
   }

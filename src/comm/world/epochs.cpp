@@ -122,8 +122,9 @@ std::vector<int> EpochKeys::spares(int nodes) {
 }
 
 void EpochKeys::give_part(const std::string& spare, const Part& part) {
-  store_.set(part_key(spare),
-             base::Json::array({part.rank, part.local_rank, part.epoch, part.memory_fd}).dump());
+  store_.set(part_key(spare), base::Json::array({part.rank, part.local_rank, part.epoch,
+                                                 part.memory_fd, part.peer_memory_fd})
+                                  .dump());
 }
 
 std::optional<EpochKeys::Part> EpochKeys::part_of(const std::string& spare, double seconds) {
@@ -132,7 +133,7 @@ std::optional<EpochKeys::Part> EpochKeys::part_of(const std::string& spare, doub
   try {
     const base::Json part = base::parse_shallow_json(store_.get(key, seconds));
     return Part{part.at(0).get<int>(), part.at(1).get<int>(), part.at(2).get<int64_t>(),
-                part.at(3).get<int>()};
+                part.at(3).get<int>(), part.at(4).get<int>()};
   } catch (const base::Json::exception& error) {
     throw base::CommAborted(
         fmt::format("the store has a part of this spare that is none: {}", error.what()));
@@ -155,6 +156,7 @@ RankInfo await_part(RankInfo info) {
       info.local_rank = part->local_rank;
       info.epoch = part->epoch;
       info.memory_fd = part->memory_fd;
+      info.peer_memory_fd = part->peer_memory_fd;
       info.joins = true;
       info.spare.clear();
       return info;

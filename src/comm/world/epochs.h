@@ -57,7 +57,8 @@ class EpochKeys {
   struct Part {
     int rank = 0, local_rank = 0;
     int64_t epoch = 0;
-    int memory_fd = -1;  // RankInfo::memory_fd, which the spare has inherited
+    // Of RankInfo, which the spare has inherited.
+    int memory_fd = -1, peer_memory_fd = -1;
   };
   void give_part(const std::string& spare, const Part& part);
   // Waits at most for this time.

@@ -87,7 +87,8 @@ TEST_F(EpochsTest, a_rank_leaves_and_enters_the_next_epoch_or_ends_with_its_cour
 TEST_F(EpochsTest, a_spare_becomes_the_rank_that_it_is_given) {
   const auto table = store();
   EpochKeys keys(*table);
-  keys.give_part("0/7", {.rank = 1, .local_rank = 1, .epoch = 5, .memory_fd = 9});
+  keys.give_part("0/7",
+                 {.rank = 1, .local_rank = 1, .epoch = 5, .memory_fd = 9, .peer_memory_fd = 11});
   RankInfo spare = info_of(0, 2);
   spare.spare = "0/7";
   const RankInfo rank = await_part(spare);
@@ -95,6 +96,7 @@ TEST_F(EpochsTest, a_spare_becomes_the_rank_that_it_is_given) {
   EXPECT_EQ(rank.local_rank, 1);
   EXPECT_EQ(rank.epoch, 5);
   EXPECT_EQ(rank.memory_fd, 9);
+  EXPECT_EQ(rank.peer_memory_fd, 11);
   EXPECT_TRUE(rank.joins);
   EXPECT_TRUE(rank.spare.empty());
 }

@@ -330,6 +330,9 @@ RankInfo detect_rank(const Environment& environment) {
       (info.source != RankSource::torchrun || reader.text("TORCHELASTIC_RUN_ID").has_value());
   if (info.is_watched) info.life_line = reader.integer("TRIREME_LIFE_LINE").value_or(-1);
   if (info.is_watched) info.memory_fd = reader.integer("TRIREME_MEMORY_FD").value_or(-1);
+  if (info.is_watched) {
+    info.peer_memory_fd = reader.integer("TRIREME_PEER_MEMORY_FD").value_or(-1);
+  }
   info.debug = debug_from(environment);
   info.cpu_threads = threads_from(environment, info.warnings);
   if (info.is_watched) {
@@ -379,6 +382,9 @@ Environment environment_for(const RankInfo& info) {
   if (info.joins) out["TRIREME_JOINS"] = "1";
   if (!info.spare.empty()) out["TRIREME_SPARE"] = info.spare;
   if (info.memory_fd >= 0) out["TRIREME_MEMORY_FD"] = std::to_string(info.memory_fd);
+  if (info.peer_memory_fd >= 0) {
+    out["TRIREME_PEER_MEMORY_FD"] = std::to_string(info.peer_memory_fd);
+  }
   if (info.ending_fd >= 0) {
     out[ending_variable] = fmt::format("{}/{}", info.ending_fd, info.ending_slot);
   }

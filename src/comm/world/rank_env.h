@@ -71,6 +71,8 @@ struct RankInfo {
   // Memory for copies of this rank's training state, which `trireme launch` holds, too, and gives
   // to the process that replaces this one (ckpt/memory/copy_memory.h): a descriptor; -1: none.
   int memory_fd = -1;
+  // The same for copies of other ranks' states, which this rank keeps for them (kept_copies.h).
+  int peer_memory_fd = -1;
   // Set by the launcher: a file in memory in which the process leaves its exit code, plus 1, at
   // ending_offset(). A launcher that did not start the process cannot learn it otherwise. -1: none.
   int ending_fd = -1;

@@ -205,12 +205,14 @@ TEST(RankEnv, trireme_launch_is_read_back) {
   info.deadline_s = 2.5;
   info.flight_folder = "runs/x/flight";
   info.memory_fd = 9;
+  info.peer_memory_fd = 11;
   const RankInfo found = detect_rank(environment_for(info));
   EXPECT_EQ(found.source, RankSource::trireme);
   EXPECT_TRUE(found.is_watched);
   EXPECT_EQ(found.deadline_s, 2.5);
   EXPECT_EQ(found.flight_folder, info.flight_folder);
   EXPECT_EQ(found.memory_fd, 9);
+  EXPECT_EQ(found.peer_memory_fd, 11);
   EXPECT_EQ(environment_for(found), environment_for(info));
 }
 

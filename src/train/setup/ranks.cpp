@@ -211,6 +211,7 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
     // The folder may belong to another run until this one has begun.
     world->keep_flight(false);
     start.epoch = info.epoch;
+    if (info.world > 1) start.host_address = world->store().local_address();
     const bool writes = info.rank == 0 && info.is_elastic;
     start.epoch_writer =
         writes ? comm::EpochWriter::of(world->store(), c.job.dump_folder) : nullptr;
@@ -230,6 +231,7 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
   start.local_rank = info.local_rank;
   start.host_ranks = info.local_world;
   start.memory_fd = info.memory_fd;
+  start.peer_memory_fd = info.peer_memory_fd;
   start.begins = [&world] { world->keep_flight(true); };
   if (on_gpu) {
     const auto gpus = std::max<int>(1, static_cast<int>(device::gpu_status().gpus.size()));

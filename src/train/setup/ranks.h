@@ -26,12 +26,15 @@ RankBackend choose_backend(const config::Config&, const comm::RankInfo&);
 // What run_ranks() passes to each rank.
 struct RankStart {
   int number = 0, ranks = 1;
-  config::System system;   // with this rank's GPU and its share of the cores
-  int device_sharers = 1;  // ranks on this rank's device
-  int process_ranks = 1;   // ranks in this process
-  int local_rank = 0;      // among the ranks of this host
-  int host_ranks = 1;      // ranks on this host
-  int memory_fd = -1;      // comm::RankInfo::memory_fd
+  config::System system;    // with this rank's GPU and its share of the cores
+  int device_sharers = 1;   // ranks on this rank's device
+  int process_ranks = 1;    // ranks in this process
+  int local_rank = 0;       // among the ranks of this host
+  int host_ranks = 1;       // ranks on this host
+  int memory_fd = -1;       // comm::RankInfo::memory_fd
+  int peer_memory_fd = -1;  // comm::RankInfo::peer_memory_fd
+  // The address of this host that other hosts of the run reach; "127.0.0.1" if there are none.
+  std::string host_address = "127.0.0.1";
   // On the first rank, of the epoch; null: the run has no register.
   std::shared_ptr<comm::EpochWriter> epoch_writer;
   // Connects the rank, after its device was made; null with one rank. Compares `identity`
