@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/checkpointing/peer/peer_copies.h"
+
+#include <array>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/world/job_token.h"
+
+namespace trireme::train {
+namespace {
+
+// The first rank makes it. Collective.
+std::string shared_secret(Rank& rank) {
+  std::array<char, 64> own{};
+  if (rank.is_first()) {
+    const std::string secret = comm::random_token();
+    TRIREME_CHECK(secret.size() < own.size(), "a secret of {} characters", secret.size());
+    secret.copy(own.data(), own.size());
+  }
+  return rank.gather(own).front().data();
+}
+
+}  // namespace
+
+PeerCopies::PeerCopies(const Parts& parts)
+    : number_(parts.rank.number()),
+      store_(parts.memory_fd),
+      group_{.secret = shared_secret(parts.rank), .epoch = parts.epoch} {
+  try {
+    listener_.emplace(parts.host_address, group_, [this](comm::PeerConnection& connection) {
+      serve_copies(connection, store_);
+    });
+  } catch (const base::IoError& error) {
+    base::log_warning("rank {} keeps no copies for other ranks: {}", number_, error.what());
+  }
+  addresses_ = parts.rank.all_gather_texts(listener_ ? listener_->address() : "");
+}
+
+FetchedCopy PeerCopies::fetch(int keeper, const ckpt::CopyShape& shape, int64_t step) const {
+  const std::string& address = addresses_.at(static_cast<size_t>(keeper));
+  if (address.empty()) throw comm::PeerLost("it does not accept connections");
+  const comm::PeerStop stop;
+  comm::PeerConnection connection(address, group_, number_, stop);
+  return fetch_copy(connection, shape, step);
+}
+
+void PeerCopies::send_to(int keeper, const ckpt::CopyMemory& own) {
+  sender_.emplace(CopySender::Target{.address = addresses_.at(static_cast<size_t>(keeper)),
+                                     .group = group_,
+                                     .own = number_,
+                                     .keeper = keeper},
+                  own);
+}
+
+}  // namespace trireme::train
