@@ -212,6 +212,7 @@ struct Elastic {
   int64_t peer_interval = 0;
   double peer_cost = 0.01;
   int64_t peer_buffers = 2;
+  std::string domains;         // empty: each node is one
   std::string notice_file;     // empty: none
   std::string notice_command;  // empty: none
   double grace_s = 0;          // 0: unknown

@@ -416,6 +416,9 @@ std::vector<Key> keys_of(Config& c) {
   k.number("peer_buffers", c.elastic.peer_buffers, {.low = 2, .high = 3},
            "copies of the state in memory of each rank: 2, or 3, of which one more may be "
            "incomplete");
+  k.text("domains", c.elastic.domains,
+         "a file with a host and its failure domain (rack, switch) in each line: with several "
+         "nodes, copies are kept on nodes of other domains; empty: each node is a domain");
   k.text("notice_file", c.elastic.notice_file,
          "a file by which a machine announces that it is about to be taken away: when the file "
          "appears or its time changes, the run saves and stops with exit code 75, as after "

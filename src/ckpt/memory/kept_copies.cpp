@@ -20,8 +20,8 @@
 namespace trireme::ckpt {
 namespace {
 
-constexpr uint64_t magic = 0x5450454b454d4952;  // "RIMEKEPT" in memory
-constexpr int64_t version = 1;
+constexpr uint64_t kept_magic = 0x5450454b454d4952;  // "RIMEKEPT" in memory
+constexpr int64_t kept_version = 1;
 
 struct Entry {
   Hash layout;
@@ -68,7 +68,8 @@ std::optional<std::vector<CopyShape>> shapes_in(int descriptor) {
   const int64_t size = size_of(descriptor);
   Head head{};
   if (::pread(descriptor, &head, sizeof head, 0) != sizeof head) return std::nullopt;
-  if (head.magic != magic || head.version != version || head.count < 1) return std::nullopt;
+  if (head.magic != kept_magic || head.version != kept_version || head.count < 1)
+    return std::nullopt;
   if (head.count > size / static_cast<int64_t>(sizeof(Entry))) return std::nullopt;
   std::vector<Entry> entries(static_cast<size_t>(head.count));
   const std::span<std::byte> bytes = std::as_writable_bytes(std::span(entries));
@@ -117,8 +118,10 @@ KeptCopies::KeptCopies(int descriptor, std::span<const CopyShape> shapes) {
     }
     const std::vector<Entry> entries = entries_of(shapes);
     const std::span<const std::byte> list = std::as_bytes(std::span(entries));
-    const Head head{
-        .magic = magic, .version = version, .count = std::ssize(entries), .entries = hash_of(list)};
+    const Head head{.magic = kept_magic,
+                    .version = kept_version,
+                    .count = std::ssize(entries),
+                    .entries = hash_of(list)};
     write_or_throw(descriptor, list, sizeof head);
     write_or_throw(descriptor, std::as_bytes(std::span(&head, 1)), 0);
   }

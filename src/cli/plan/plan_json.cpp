@@ -95,6 +95,7 @@ Json planned_json(const PlanQuestion& q, const PlannedLayout& planned) {
                       {"step_bytes", planned.phases->step},
                       {"save_host_bytes", planned.phases->save_host},
                       {"copies_host_bytes", planned.phases->copies_host},
+                      {"kept_copies_host_bytes", planned.phases->kept_host},
                       {"buffers_host_bytes", planned.phases->buffers_host}};
   }
   const std::optional<double> fixed_order = fixed_order_seconds(q, planned);

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
+#include "ckpt/memory/kept_copies.h"
 #include "cli/plan/plan_words.h"
 #include "config/config.h"
 #include "train/checkpointing/checkpointer.h"
@@ -106,9 +108,12 @@ PlanPhases phases_of(const PlanQuestion& q, const Proposal& p, int64_t bytes) {
                                                                   stage * ranks_of_stage, false));
     const int rank = stage * ranks_of_stage;
     const train::CopyLayout copy = train::copy_layout(q.job.model, p.confirmed.plan, rank);
-    phases.copies_host = std::max(
-        phases.copies_host,
-        train::copies_bytes(copy, rank, static_cast<int>(config::Elastic{}.peer_buffers), true));
+    const auto buffers = static_cast<int>(config::Elastic{}.peer_buffers);
+    phases.copies_host =
+        std::max(phases.copies_host, train::copies_bytes(copy, rank, buffers, true));
+    const ckpt::CopyShape shape = train::shape_of(copy, rank, buffers);
+    phases.kept_host =
+        std::max(phases.kept_host, ckpt::KeptCopies::memory_bytes(std::span(&shape, 1)));
   }
   return phases;
 }

@@ -26,7 +26,8 @@ struct PlanPhases {
   int64_t start = 0, load = 0, step = 0;  // on the device
   int64_t save_host = 0;                  // of host memory, for checkpoints
   int64_t copies_host = 0;                // likewise, for copies that outlive a process
-  int64_t buffers_host = 0;               // likewise, for batches and signals of steps
+  int64_t kept_host = 0;     // likewise, of another rank's state, where there are several nodes
+  int64_t buffers_host = 0;  // likewise, for batches and signals of steps
 };
 
 struct MemoryItem {

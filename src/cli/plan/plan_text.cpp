@@ -156,16 +156,16 @@ std::string memory_section(const PlannedLayout& planned) {
       line("", fmt::format("{:12} {:>10}", "sum", memory_text(static_cast<double>(planned.bytes))));
   if (!planned.phases) return text;
   return text +
-         line(
-             "phases",
-             fmt::format(
-                 "start, load and step {} on the device, all allocated before the first step; "
-                 "save {} of host memory, copies that outlive a process {} (elastic.peer), batches "
-                 "and signals of steps {}",
-                 memory_text(static_cast<double>(planned.phases->step)),
-                 memory_text(static_cast<double>(planned.phases->save_host)),
-                 memory_text(static_cast<double>(planned.phases->copies_host)),
-                 memory_text(static_cast<double>(planned.phases->buffers_host))));
+         line("phases",
+              fmt::format(
+                  "start, load and step {} on the device, all allocated before the first step; "
+                  "save {} of host memory, copies that outlive a process {} (elastic.peer), with "
+                  "several nodes {} for those of another rank, batches and signals of steps {}",
+                  memory_text(static_cast<double>(planned.phases->step)),
+                  memory_text(static_cast<double>(planned.phases->save_host)),
+                  memory_text(static_cast<double>(planned.phases->copies_host)),
+                  memory_text(static_cast<double>(planned.phases->kept_host)),
+                  memory_text(static_cast<double>(planned.phases->buffers_host))));
 }
 
 std::string warning_section(const PlannedLayout& p, const PlannedLayout* shown_elsewhere) {

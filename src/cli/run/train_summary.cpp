@@ -87,6 +87,8 @@ base::Json summary_json(const train::TrainSummary& s) {
                             {"rebuild_measured_bytes", rank.host.rebuild.measured_bytes},
                             {"copies_predicted_bytes", rank.host.copies.predicted_bytes},
                             {"copies_measured_bytes", rank.host.copies.measured_bytes},
+                            {"kept_copies_predicted_bytes", rank.host.kept.predicted_bytes},
+                            {"kept_copies_measured_bytes", rank.host.kept.measured_bytes},
                             {"traffic_predicted_bytes", rank.predicted_traffic_bytes},
                             {"traffic_counted_bytes", rank.counted_traffic_bytes}});
   }
@@ -125,7 +127,10 @@ base::Json summary_json(const train::TrainSummary& s) {
                      {"skipped", s.copies.skipped},
                      {"failed", s.copies.failed},
                      {"interval_steps", s.copies.interval},
-                     {"exposed_seconds", s.copies.exposed_seconds}};
+                     {"exposed_seconds", s.copies.exposed_seconds},
+                     {"sent", s.copies.sent},
+                     {"sent_bytes", s.copies.sent_bytes},
+                     {"send_failed", s.copies.send_failed}};
   }
   return out;
 }

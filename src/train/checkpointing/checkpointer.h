@@ -21,6 +21,7 @@
 #include "ckpt/generation/generation.h"
 #include "ckpt/generation/tokenizer_copy.h"
 #include "engine/engine.h"
+#include "train/checkpointing/peer/partners.h"
 #include "train/checkpointing/save/commit.h"
 #include "train/checkpointing/save/file_staging.h"
 #include "train/checkpointing/snapshot.h"
@@ -51,6 +52,8 @@ struct CheckpointHooks {
   std::function<void(const std::string&)> log;        // a human-readable log line
   std::function<void(const SavedGeneration&)> saved;  // on the first rank; may be empty
   std::function<void(int64_t step, const std::string& why)> failed;  // the same
+  // On the first rank; may be empty.
+  std::function<void(int64_t step, const PartnerNews&)> partner;
   // Returns the state of a run's 8-bit numbers, which is saved, too; null: none. May be empty.
   std::function<base::Json()> numerics;
   base::ProgramId program;  // named in the manifests

@@ -70,6 +70,7 @@ RunCheckpoints::RunCheckpoints(const Parts& parts, const Resume& resume, ckpt::G
       guard_(std::move(guard)),
       epoch_writer_(parts.epoch_writer),
       copy_memory_(parts.copy_memory),
+      peers_(parts.peers),
       on_gpu_(parts.on_gpu),
       epoch_(parts.epoch),
       copy_pace_(config_.elastic.peer_interval, config_.elastic.peer_cost),
@@ -106,6 +107,7 @@ void RunCheckpoints::make_copies(engine::Engine& engine, int64_t step) {
                                       .memory = *copy_memory_,
                                       .pace = copy_pace_,
                                       .figures = copy_figures_,
+                                      .peers = peers_,
                                       .is_staged = on_gpu_});
   copies_->begin(run.data(), epoch_, step);
 }
@@ -380,6 +382,9 @@ void RunCheckpoints::copy(const KeptState::Point& at, const std::vector<int>& bf
                  .is_complete = timeline_.step_of_count(state.applied + state.skipped) == at.step});
   if (const std::string problem = copies_->problem(); !problem.empty()) {
     base::log_warning("rank {}: {}", rank_.number(), problem);
+  }
+  for (const PartnerNews& news : copies_->news()) {
+    if (rank_.is_first() && hooks_.partner) hooks_.partner(at.step, news);
   }
 }
 

@@ -49,6 +49,7 @@ class RunCheckpoints {
     Rank& rank;
     device::Device& device;
     ckpt::CopyMemory* copy_memory = nullptr;    // null: the run keeps no copies in memory
+    PeerCopies* peers = nullptr;                // null: they are sent to no other rank
     comm::EpochWriter* epoch_writer = nullptr;  // RankStart::epoch_writer
     bool on_gpu = false;
     int64_t epoch = 0;             // of the run's group of ranks
@@ -147,6 +148,7 @@ class RunCheckpoints {
   comm::EpochWriter* const epoch_writer_;
   std::optional<Checkpointer> checkpointer_;
   ckpt::CopyMemory* const copy_memory_;
+  PeerCopies* const peers_;
   const bool on_gpu_;
   const int64_t epoch_;
   CopyPace copy_pace_;

@@ -15,7 +15,7 @@ double normal_range_bits(base::DType format) {
 
 // The order of the sums of squares depends on the ranks, and on a GPU on the run: their last places
 // differ. Rounding removes that, and is far finer than what matters.
-double rounded(double figure) {
+double rounded_figure(double figure) {
   constexpr double steps = 1024;
   return std::round(figure * steps) / steps;
 }
@@ -31,11 +31,13 @@ RoleFigures figures_of(const RoleCounts& counts, base::DType format) {
   figures.saturated = static_cast<double>(counts.saturated) / values;
   figures.snr_db = max_snr_db;
   if (counts.signal > 0 && counts.noise > 0) {
-    figures.snr_db = std::min(max_snr_db, rounded(10 * std::log10(counts.signal / counts.noise)));
+    figures.snr_db =
+        std::min(max_snr_db, rounded_figure(10 * std::log10(counts.signal / counts.noise)));
   }
   const double rms = std::sqrt(counts.signal / values);
   if (rms > 0 && counts.amax > 0 && std::isfinite(counts.amax)) {
-    figures.headroom_bits = rounded(normal_range_bits(format) - std::log2(counts.amax / rms));
+    figures.headroom_bits =
+        rounded_figure(normal_range_bits(format) - std::log2(counts.amax / rms));
   }
   return figures;
 }

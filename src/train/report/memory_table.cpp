@@ -51,6 +51,7 @@ std::string memory_table_text(const spec::MemoryTable& predicted, const spec::Me
   add_host("checkpoints, on the host", host.checkpoints);
   add_host("state during a rebuild, on the host", host.rebuild);
   add_host("copies that outlive processes, on the host", host.copies);
+  add_host("copies of other ranks, on the host", host.kept);
   return obs::table_text(columns, cells);
 }
 
@@ -65,6 +66,7 @@ std::string host_line(const HostBytes& host) {
   add("state while the engine is replaced (phases, row budgets of experts, fall-back to bf16)",
       host.rebuild_bytes);
   add("copies that outlive processes", host.peer_bytes);
+  add("copies of other ranks", host.kept_bytes);
   return fmt::format("memory    at most {} of the host on each rank: {}",
                      obs::bytes_text(host.largest()), parts);
 }

@@ -51,8 +51,9 @@ TEST(MemoryTable, every_purpose_of_host_memory_has_a_row) {
                                              {.buffers = {.predicted_bytes = 1001},
                                               .checkpoints = {.predicted_bytes = 1002},
                                               .rebuild = {.predicted_bytes = 1003},
-                                              .copies = {.predicted_bytes = 1004}});
-  for (const char* bytes : {"1,001", "1,002", "1,003", "1,004"}) {
+                                              .copies = {.predicted_bytes = 1004},
+                                              .kept = {.predicted_bytes = 1005}});
+  for (const char* bytes : {"1,001", "1,002", "1,003", "1,004", "1,005"}) {
     EXPECT_NE(text.find(bytes), std::string::npos) << bytes << "\n" << text;
   }
 }
@@ -62,10 +63,11 @@ TEST(MemoryTable, the_line_of_the_start_has_the_largest_sum_and_its_parts) {
   const std::string line = host_line({.checkpoint_bytes = 30 * mib,
                                       .rebuild_bytes = 20 * mib,
                                       .peer_bytes = 5 * mib,
+                                      .kept_bytes = 4 * mib,
                                       .buffer_bytes = 2 * mib});
-  const std::string sum = obs::bytes_text(37 * mib);
+  const std::string sum = obs::bytes_text(41 * mib);
   EXPECT_NE(line.find("at most " + sum), std::string::npos) << line;
-  for (const int64_t part : {30, 20, 5, 2}) {
+  for (const int64_t part : {30, 20, 5, 4, 2}) {
     EXPECT_NE(line.find(" " + obs::bytes_text(part * mib)), std::string::npos) << line;
   }
   EXPECT_EQ(host_line({.buffer_bytes = mib}).find("checkpoints"), std::string::npos);

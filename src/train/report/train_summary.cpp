@@ -27,8 +27,9 @@ void set_ranks(TrainSummary& summary, std::vector<RankFigures> ranks) {
   });
   summary.predicted = device.predicted;
   summary.measured = device.measured;
-  for (HostMemoryUse HostMemory::*purpose : {&HostMemory::buffers, &HostMemory::checkpoints,
-                                             &HostMemory::rebuild, &HostMemory::copies}) {
+  for (HostMemoryUse HostMemory::*purpose :
+       {&HostMemory::buffers, &HostMemory::checkpoints, &HostMemory::rebuild, &HostMemory::copies,
+        &HostMemory::kept}) {
     const auto weight = [purpose](const RankFigures& rank) {
       const HostMemoryUse& use = rank.host.*purpose;
       return weight_of(use.predicted_bytes, use.measured_bytes);

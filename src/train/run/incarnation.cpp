@@ -6,15 +6,13 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "ckpt/hf/hf_weights.h"
 #include "config/layout.h"
 #include "device/host_memory.h"
 #include "obs/clock.h"
-#include "obs/terminal/number_text.h"
 #include "train/checkpointing/saver.h"
 #include "train/numerics/run_numerics.h"
-#include "train/run/state/copied_state.h"
+#include "train/run/copies/rank_copies.h"
 #include "train/run/state/copy_choice.h"
 #include "train/run/state/engine_state.h"
 #include "train/setup/host/host_buffers.h"
@@ -77,6 +75,7 @@ HostBytes host_bytes_of(const Incarnation& parts, const FitJob& job) {
           .rebuild_bytes =
               parts.may_rebuild() ? state_copy_bytes(parts.bench.model, job.plan, rank) : 0,
           .peer_bytes = parts.copies_bytes,
+          .kept_bytes = parts.kept_bytes,
           .buffer_bytes = host_buffer_bytes(job.plan)};
 }
 
@@ -105,68 +104,14 @@ void check_legs_fit(const Incarnation& parts, Platform& platform) {
   }
 }
 
-ckpt::CopyShape copy_shape(const Incarnation& parts) {
-  const int number = parts.start.number;
-  return shape_of(copy_layout(parts.bench.model, parts.plan(), number), number,
-                  static_cast<int>(parts.bench.config.elastic.peer_buffers));
-}
-
-// Collective.
-void agree_on_kept(Incarnation& parts, const CopyChoice& choice, std::optional<KeptState>& kept) {
-  const auto found = choice.is_on
-                         ? ckpt::CopyMemory::existing(parts.start.memory_fd, copy_shape(parts))
-                         : std::nullopt;
-  const CopiesOfRank copies{.memory = found ? &*found : nullptr,
-                            .report = [number = parts.start.number](const std::string& text) {
-                              base::log_warning("rank {}: {}", number, text);
-                            }};
-  agree_on_state(parts.rank, parts.bench.model, parts.plan(), copies, kept);
-}
-
-// Reserves the memory of copies if all ranks have it. Collective.
-void reserve_copies(Incarnation& parts, const CopyChoice& choice) {
-  parts.no_copies = choice.why_not;
-  if (!choice.is_on) return;
-  const RankStart& start = parts.start;
-  const ckpt::CopyShape shape = copy_shape(parts);
-  Platform& platform = parts.bench.platform;
-  HostBytes host = host_bytes_of(parts, *parts.job);
-  host.peer_bytes = copies_bytes(copy_layout(parts.bench.model, parts.plan(), start.number),
-                                 start.number, shape.buffers, platform.is_gpu());
-  const int64_t available =
-      platform.is_gpu() ? device::host_memory_available() : platform.host_available_bytes;
-  // What earlier epochs have reserved is not available any more, and needs no room.
-  const bool is_reserved =
-      ckpt::CopyMemory::reserved_bytes(start.memory_fd) >= shape.memory_bytes();
-  int64_t missing =
-      is_reserved ? 0 : missing_host_bytes(*parts.job, platform, start.host_ranks, host, available);
-  if (missing <= 0) {
-    try {
-      parts.copy_memory.emplace(start.memory_fd, shape);
-    } catch (const base::OutOfMemory&) {
-      missing = host.peer_bytes;
-    }
-  }
-  const std::vector<int64_t> all = parts.rank.gather(missing);
-  const auto most = std::ranges::max_element(all);
-  if (*most <= 0) {
-    parts.copies_bytes = host.peer_bytes;
-    return;
-  }
-  parts.copy_memory.reset();
-  ckpt::CopyMemory::release(start.memory_fd);
-  parts.no_copies =
-      fmt::format("{} a rank do not fit beside the rest: the host of rank {} lacks {}",
-                  obs::bytes_text(host.peer_bytes), most - all.begin(), obs::bytes_text(*most));
-}
-
 // Refuses a plan that does not fit before any rank allocates, and measures on a device that is
 // idle.
 RunPeaks check_and_measure(Incarnation& parts, std::optional<KeptState>& kept) {
   const RankStart& start = parts.start;
   Rank& rank = parts.rank;
   const CopyChoice choice =
-      choose_copies(parts.bench.config, start, parts.bench.model, parts.plan());
+      choose_copies(parts.bench.config, start, parts.bench.model, parts.plan(), parts.rank.nodes());
+  open_copies(parts, choice);
   if (start.epoch > 0 && start.next_epoch) agree_on_kept(parts, choice, kept);
   use_first_leg(parts, kept);
   check_legs_fit(parts, parts.bench.platform);

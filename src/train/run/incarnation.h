@@ -11,6 +11,7 @@
 
 #include "ckpt/memory/copy_memory.h"
 #include "engine/engine.h"
+#include "train/checkpointing/peer/peer_copies.h"
 #include "train/checkpointing/resume_point.h"
 #include "train/checkpointing/run_checkpoints.h"
 #include "train/report/run_text.h"
@@ -82,7 +83,11 @@ struct Incarnation {
   std::optional<ckpt::CopyMemory> copy_memory;
   int64_t copies_bytes = 0;  // predicted host memory of copies; 0: there are none
   std::string no_copies;     // why it keeps none, although it could; empty: it does, or cannot
-  const RunPeaks peaks;      // on the first rank; empty on others
+  // Copies that ranks on other nodes keep; none: ranks send theirs to no other one. Likewise.
+  std::optional<PeerCopies> peers;
+  int64_t kept_bytes = 0;   // predicted host memory of those that this rank keeps
+  std::string no_partners;  // why copies are not sent, although there are several nodes
+  const RunPeaks peaks;     // on the first rank; empty on others
   std::unique_ptr<engine::Engine> engine;
   const bool has_given_weights;  // training.init_from; otherwise initialised from the seed
   // Host memory of this rank while its engine is replaced; measured: the largest copy so far.

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "obs/files/signal_events.h"
 #include "train/batches/batches.h"
@@ -49,6 +50,7 @@ class Run {
   // ---- start: until begin() no file changes
   CheckpointHooks checkpoint_hooks();
   void record(const SavedGeneration&);
+  void record(int64_t step, const PartnerNews&);
   void report(const GraceBudget::Line&) const;
   void describe() const;
   // Loads the checkpoint that is asked for, if there is one. Collective.
@@ -158,14 +160,15 @@ class Run {
   std::optional<Resumed> resumed_;          // in the current epoch
   StateSource source_ = StateSource::none;  // likewise
   std::optional<KeptState::Point> live_;    // likewise: where ranks had the state in memory
+  std::vector<int> fetched_;                // likewise: ranks whose copies another one had kept
   bool has_state_ = false;                  // the engine has the run's state after timeline_
   int64_t epoch_first_step_ = 0;            // 0: this process has had no state yet
   double epoch_seconds_ = 0;                // of steps, when the epoch began
   RecentSteps recent_;
-  int64_t recorded_step_ = 0;               // when the last epoch was aborted
-  double left_at_ = 0;                      // likewise, in seconds since 1970
-  std::optional<EpochEntry> recovery_;      // on the first rank, until its first new step
-  bool has_begun_ = false;                  // the first files are written
+  int64_t recorded_step_ = 0;           // when the last epoch was aborted
+  double left_at_ = 0;                  // likewise, in seconds since 1970
+  std::optional<EpochEntry> recovery_;  // on the first rank, until its first new step
+  bool has_begun_ = false;              // the first files are written
   StepClock clock_;
   ControlSignals signals_;
   RepeatedSteps repeated_;

@@ -121,8 +121,11 @@ void Run::recover_lines() {
 }
 
 void Run::record_epoch(int64_t step, const std::string& what, int64_t repeated) {
-  const std::string text = fmt::format("epoch {} continues after step {} from {}; {}", start_.epoch,
-                                       step, name_of(source_), what);
+  std::string text = fmt::format("epoch {} continues after step {} from {}; {}", start_.epoch, step,
+                                 name_of(source_), what);
+  if (!fetched_.empty()) {
+    text += fmt::format("; {} from copies on other nodes", comm::ranks_text(fetched_));
+  }
   log("epoch     " + text);
   bench_.run_log.add({.kind = obs::EventKind::replan,
                       .step = step,

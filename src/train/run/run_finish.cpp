@@ -25,6 +25,7 @@ void Run::finish() {
   record_steps(true);
   count_steps();
   parts_->checkpoints->finish();
+  if (parts_->peers) parts_->peers->sender().stop();  // before others end
   summary_.checkpoints = parts_->checkpoints->figures();
   summary_.copies = parts_->checkpoints->copy_figures();
   summary_.saved_step = parts_->rank.gather(summary_.saved_step).front();
@@ -94,7 +95,9 @@ HostMemory Run::host_memory() const {
                       .measured_bytes = used.live(device::Mem::staging)},
           .checkpoints = parts_->checkpoints->memory(),
           .rebuild = parts_->rebuild_memory,
-          .copies = parts_->checkpoints->copy_memory()};
+          .copies = parts_->checkpoints->copy_memory(),
+          .kept = {.predicted_bytes = parts_->kept_bytes,
+                   .measured_bytes = parts_->peers ? parts_->peers->reserved_bytes() : 0}};
 }
 
 void Run::summarise() {

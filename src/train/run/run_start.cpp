@@ -46,10 +46,19 @@ std::vector<std::string> copies_lines(const Incarnation& parts) {
       elastic.peer_interval > 0
           ? fmt::format("every {} steps", elastic.peer_interval)
           : fmt::format("as often as {:.3g} of the time of steps allows", elastic.peer_cost);
-  return {
+  std::vector<std::string> lines = {
       fmt::format("copies    {} of the host on each rank for {} copies of its state, which "
                   "outlive its process; {}",
                   obs::bytes_text(parts.copies_bytes), parts.copy_memory->shape().buffers, pace)};
+  if (parts.peers) {
+    lines.push_back(
+        fmt::format("copies    each rank's are also kept by a rank on another node, in "
+                    "{} of its host",
+                    obs::bytes_text(parts.kept_bytes)));
+  } else if (!parts.no_partners.empty()) {
+    lines.push_back("copies    they are not kept on other nodes: " + parts.no_partners);
+  }
+  return lines;
 }
 
 // Do repeated steps have the same bits?
@@ -88,9 +97,11 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
 
 void Run::equip() {
   live_.reset();
+  fetched_.clear();
   if (kept_) {
     live_ = kept_->point;
     source_ = kept_->source;
+    fetched_ = kept_->fetched;
     kept_.reset();  // before memory for saves is allocated
   }
   parts_->checkpoints.emplace(
@@ -104,6 +115,7 @@ void Run::equip() {
                             .rank = parts_->rank,
                             .device = *bench_.platform.device,
                             .copy_memory = parts_->copy_memory ? &*parts_->copy_memory : nullptr,
+                            .peers = parts_->peers ? &*parts_->peers : nullptr,
                             .epoch_writer = start_.epoch_writer.get(),
                             .on_gpu = bench_.platform.is_gpu(),
                             .epoch = start_.epoch,
@@ -140,6 +152,7 @@ CheckpointHooks Run::checkpoint_hooks() {
                                     .text = fmt::format(
                                         "the checkpoint of step {} was not saved: {}", step, why)});
               },
+          .partner = [this](int64_t step, const PartnerNews& news) { record(step, news); },
           .numerics = [this] { return numerics_.state(); },
           .program = hooks_.program};
 }
@@ -152,6 +165,19 @@ void Run::record(const SavedGeneration& saved) {
                       .data = {{"bytes", saved.bytes},
                                {"stall_seconds", saved.stall_seconds},
                                {"durable_seconds", saved.durable_seconds}}});
+}
+
+void Run::record(int64_t step, const PartnerNews& news) {
+  if (!news.is_lost) {
+    log("copies    " + news.text);
+    return;
+  }
+  base::log_warning("{}", news.text);
+  bench_.run_log.add({.kind = obs::EventKind::hardware,
+                      .step = step,
+                      .severity = obs::Severity::warning,
+                      .text = news.text,
+                      .data = {{"what", "copies"}, {"rank", news.rank}}});
 }
 
 void Run::report(const GraceBudget::Line& line) const {

@@ -28,6 +28,7 @@ config::Config with_absolute_paths(config::Config c) {
   make_absolute(c.validation.dataset_path);
   for (config::ValidationDataset& set : c.validation.dataset) make_absolute(set.path);
   make_absolute(c.parallelism.pipeline_parallel_schedule_file);
+  make_absolute(c.elastic.domains);
   make_absolute(c.system.cache_folder);
   if (c.system.machine.find('/') != std::string::npos) make_absolute(c.system.machine);
   return c;

@@ -15,6 +15,7 @@ TEST(AbsolutePaths, inputs_and_folders_become_absolute_and_names_stay) {
   c.training.dataset = {{.name = "a", .path = "data/a"}};
   c.validation.dataset = {{.name = "b", .path = "/data/b"}};
   c.system.machine = "h100";
+  c.elastic.domains = "racks.txt";
   const config::Config absolute = with_absolute_paths(c);
   const std::filesystem::path here = std::filesystem::current_path();
   EXPECT_EQ(absolute.job.dump_folder, (here / "runs/a").string());
@@ -23,6 +24,7 @@ TEST(AbsolutePaths, inputs_and_folders_become_absolute_and_names_stay) {
   EXPECT_EQ(absolute.validation.dataset[0].path, "/data/b");
   EXPECT_EQ(absolute.training.tokenizer, "");
   EXPECT_EQ(absolute.system.machine, "h100");
+  EXPECT_EQ(absolute.elastic.domains, (here / "racks.txt").string());
   c.system.machine = "machines/mine.toml";
   EXPECT_EQ(with_absolute_paths(c).system.machine, (here / "machines/mine.toml").string());
 }

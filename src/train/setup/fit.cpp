@@ -176,7 +176,7 @@ void check_host_fits(const HostBytes& host, int ranks, int64_t host_available_by
       "use more hosts, share the state among more ranks (parallelism.zero_stage), or leave out "
       "what needs a copy (checkpoint.enable, [[phase]], precision.fallback, moe.overflow)",
       gib(host_available_bytes), ranks, gib(needed), gib(host.checkpoint_bytes),
-      gib(host.rebuild_bytes), gib(host.peer_bytes), gib(host.buffer_bytes)));
+      gib(host.rebuild_bytes), gib(host.peer_bytes + host.kept_bytes), gib(host.buffer_bytes)));
 }
 
 void check_fits(const FitJob& job, Platform& platform, int sharers, const FitKeys& keys,
@@ -187,7 +187,7 @@ void check_fits(const FitJob& job, Platform& platform, int sharers, const FitKey
     const OtherMemory other{
         .checkpoints = copies.checkpoint_bytes * sharers,
         .rebuild = std::max<int64_t>(0, copies.rebuild_bytes - copies.checkpoint_bytes) * sharers,
-        .peer = copies.peer_bytes * sharers,
+        .peer = (copies.peer_bytes + copies.kept_bytes) * sharers,
         .buffers = copies.buffer_bytes * sharers,
         .other_ranks = ranks - job.memory(job.plan).total()};
     if (ranks + copies.largest() * sharers + job.stand_in_bytes > host) {

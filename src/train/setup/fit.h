@@ -76,10 +76,11 @@ struct HostBytes {
   int64_t checkpoint_bytes = 0;  // for saves
   int64_t rebuild_bytes = 0;     // while the engine is replaced; 0: it never is
   int64_t peer_bytes = 0;        // that outlive the process (elastic.peer)
+  int64_t kept_bytes = 0;        // likewise, of the states of other ranks
   int64_t buffer_bytes = 0;      // host_buffer_bytes()
 
   int64_t largest() const {
-    return std::max(checkpoint_bytes, rebuild_bytes) + peer_bytes + buffer_bytes;
+    return std::max(checkpoint_bytes, rebuild_bytes) + peer_bytes + kept_bytes + buffer_bytes;
   }
 };
 

@@ -16,6 +16,7 @@ struct HostMemory {
   HostMemoryUse checkpoints;  // of saves
   HostMemoryUse rebuild;      // of the state, while the engine is replaced; measured 0: it was not
   HostMemoryUse copies;       // of the state, that outlive the process
+  HostMemoryUse kept;         // likewise, of the states of other ranks
 };
 
 }  // namespace trireme::train

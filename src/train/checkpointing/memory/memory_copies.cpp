@@ -2,6 +2,8 @@
 #include "train/checkpointing/memory/memory_copies.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -15,8 +17,9 @@ namespace {
 // What ranks exchange before a copy.
 struct Exchanged {
   ckpt::CopySteps steps;
-  bool is_busy = false;  // the memory for staging is in use
-  CopyCost cost;         // of the last copy; exposed_seconds 0: there was none
+  bool is_busy = false;                  // the memory for staging is in use
+  CopyCost cost;                         // of the last copy; exposed_seconds 0: there was none
+  std::array<char, 160> send_problem{};  // why the last send failed; empty: it did not
 };
 
 }  // namespace
@@ -27,6 +30,8 @@ MemoryCopies::MemoryCopies(const Parts& parts)
       memory_(parts.memory),
       pace_(parts.pace),
       figures_(parts.figures),
+      peers_(parts.peers),
+      counted_(peers_ ? peers_->sender().state() : CopySender::State{}),
       layout_(copy_layout(parts.model, parts.engine.plan(), parts.rank.number())),
       staging_(parts.is_staged ? std::optional(parts.device.make_host_buffer(
                                      device::Mem::checkpoint, layout_.bytes, "copies of the state"))
@@ -60,21 +65,29 @@ void MemoryCopies::begin(const std::string& run, int64_t epoch, int64_t step) {
     const std::scoped_lock lock(mutex_);
     buffers_[static_cast<size_t>(copy.buffer)] = {};
   }
+  if (peers_ != nullptr) peers_->begin(run, step);
   rank_.barrier();
 }
 
 void MemoryCopies::copy(const Point& point) {
   const double called = obs::steady_seconds();
-  const ckpt::CopySteps own_steps = steps();
-  const Exchanged own{.steps = own_steps,
-                      .is_busy = staging_ && own_steps.filling != ckpt::CopySteps{}.filling,
-                      .cost = {.exposed_seconds = exposed_seconds(point.step_seconds),
-                               .step_seconds = point.step_seconds}};
+  ckpt::CopySteps own_steps = steps();
+  const CopySender::State sends = sender_state();
+  own_steps.kept = sends.kept;
+  own_steps.sending = sends.sending;
+  Exchanged own{.steps = own_steps,
+                .is_busy = staging_ && own_steps.filling != ckpt::CopySteps{}.filling,
+                .cost = {.exposed_seconds = exposed_seconds(point.step_seconds),
+                         .step_seconds = point.step_seconds},
+                .send_problem = {}};
+  sends.problem.copy(own.send_problem.data(), own.send_problem.size() - 1);
   const std::vector<Exchanged> all = rank_.gather(own);
   std::vector<ckpt::CopySteps> all_steps;
   CopyCost cost;
   bool is_busy = false;
+  std::vector<std::string> send_problems;
   for (const Exchanged& of_rank : all) {
+    send_problems.emplace_back(of_rank.send_problem.data());
     is_busy = is_busy || of_rank.is_busy;
     all_steps.push_back(of_rank.steps);
     cost.exposed_seconds = std::max(cost.exposed_seconds, of_rank.cost.exposed_seconds);
@@ -85,6 +98,7 @@ void MemoryCopies::copy(const Point& point) {
   next_step_ = point.at.step + pace_.interval();
   const ckpt::CopyRound round = ckpt::round_of(all_steps);
   mark_held(round.held);
+  if (peers_ != nullptr) std::ranges::move(peers_->news(send_problems), std::back_inserter(news_));
   if (is_busy || !ckpt::may_copy(all_steps, memory_.shape().buffers)) {
     ++figures_.skipped;
     next_step_ = point.at.step + pace_.retry();  // a buffer may be free by then
@@ -92,7 +106,8 @@ void MemoryCopies::copy(const Point& point) {
   }
   // Only after an abort, which ends the epoch.
   if (!point.is_complete) return;
-  begin_copy(point, ckpt::free_buffer(own_steps, memory_.shape().buffers, round).value());
+  begin_copy(point, ckpt::free_buffer(own_steps, memory_.shape().buffers, round).value(),
+             round.kept);
   blocked_seconds_ = obs::steady_seconds() - called;
 }
 
@@ -104,7 +119,16 @@ double MemoryCopies::exposed_seconds(double step_seconds) {
   return blocked + beyond;
 }
 
-void MemoryCopies::begin_copy(const Point& point, int buffer) {
+CopySender::State MemoryCopies::sender_state() {
+  if (peers_ == nullptr) return {};
+  const CopySender::State state = peers_->sender().state();
+  figures_.sent += state.sent - counted_.sent;
+  figures_.sent_bytes += state.bytes - counted_.bytes;
+  figures_.send_failed += state.failed - counted_.failed;
+  return counted_ = state;
+}
+
+void MemoryCopies::begin_copy(const Point& point, int buffer, std::optional<int64_t> keep) {
   ckpt::CopyLabel label{.epoch = epoch_, .step = point.at.step};
   TRIREME_CHECK(run_.size() < label.run.size(), "run '{}'", run_);
   std::ranges::copy(run_, label.run.begin());
@@ -115,6 +139,9 @@ void MemoryCopies::begin_copy(const Point& point, int buffer) {
       staging_ ? std::span(staging_->data(), sink->block().size()) : sink->block();
   write_table(layout_, engine_, content);
   const Snapshot::Span span = snapshot_.begin(content.data(), point.other);
+  if (peers_ != nullptr) {
+    peers_->sender().expect(point.at.step, keep.value_or(ckpt::CopySteps::empty));
+  }
   const std::scoped_lock lock(mutex_);
   buffers_[static_cast<size_t>(buffer)] = {State::filling, point.at.step};
   jobs_.push_back({std::move(sink), content, span});
@@ -134,6 +161,7 @@ ckpt::CopySteps MemoryCopies::steps() {
 
 void MemoryCopies::mark_held(std::optional<int64_t> step) {
   if (!step) return;
+  if (peers_ != nullptr) peers_->mark_held(*step);
   const std::scoped_lock lock(mutex_);
   for (size_t i = 0; i < buffers_.size(); ++i) {
     if (buffers_[i].state == State::sealed && buffers_[i].step == *step) {
@@ -196,8 +224,12 @@ void MemoryCopies::seal(Job& job) {
   } catch (const std::exception& error) {
     problem = fmt::format("the copy of step {} was not sealed: {}", step, error.what());
   }
+  const int buffer = job.sink->buffer();
   const std::scoped_lock lock(mutex_);
-  buffers_[static_cast<size_t>(job.sink->buffer())] = after;
+  buffers_[static_cast<size_t>(buffer)] = after;
+  if (peers_ != nullptr) {
+    peers_->sender().send(after.state == State::sealed ? std::optional(buffer) : std::nullopt);
+  }
   copy_seconds_ = seconds;
   if (problem.empty()) return;
   ++failed_;

@@ -9,6 +9,9 @@
 // have sealed, so a buffer is overwritten only when all of them hold a newer step; otherwise the
 // copy is skipped, on all ranks. A slow rank costs freshness, never time.
 //
+// With several nodes each sealed copy is also sent to a rank on another one, which keeps it
+// (train/checkpointing/peer/). The next copy waits until all have arrived, or failed.
+//
 // On a GPU the Snapshot goes through page-locked memory of one copy, from which the thread fills
 // the buffer: transfers to other memory block the host.
 //
@@ -26,6 +29,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ckpt/generation/folder.h"
@@ -34,6 +38,7 @@
 #include "ckpt/memory/copy_sink.h"
 #include "engine/engine.h"
 #include "train/checkpointing/memory/copy_pace.h"
+#include "train/checkpointing/peer/peer_copies.h"
 #include "train/checkpointing/snapshot.h"
 #include "train/run/state/copied_state.h"
 #include "train/run/state/epoch_state.h"
@@ -46,6 +51,8 @@ struct CopyFigures {
   int64_t copies = 0, skipped = 0, failed = 0;
   double exposed_seconds = 0;  // for which copies delayed steps; at most
   int64_t interval = 0;        // steps, at the end
+  // To the rank that keeps them. Those of the last copy may be missing.
+  int64_t sent = 0, sent_bytes = 0, send_failed = 0;
 };
 
 class MemoryCopies {
@@ -57,9 +64,10 @@ class MemoryCopies {
     Rank& rank;
     device::Device& device;
     ckpt::CopyMemory& memory;
-    CopyPace& pace;          // of the attempt
-    CopyFigures& figures;    // likewise
-    bool is_staged = false;  // through memory of the device
+    CopyPace& pace;               // of the attempt
+    CopyFigures& figures;         // likewise
+    PeerCopies* peers = nullptr;  // null: copies are sent to no other rank
+    bool is_staged = false;       // through memory of the device
   };
   explicit MemoryCopies(const Parts&);
   ~MemoryCopies();  // waits for the thread
@@ -87,6 +95,9 @@ class MemoryCopies {
   int64_t staging_bytes() const { return staging_ ? staging_->bytes() : 0; }
   // Returns why copies could not be sealed since the last call, each reason once; empty: none.
   std::string problem();
+  // Returns which ranks' copies do not reach the rank that keeps them any more, or do so again,
+  // since the last call.
+  std::vector<PartnerNews> news() { return std::exchange(news_, {}); }
 
  private:
   enum class State : uint8_t { empty, filling, sealed };
@@ -101,10 +112,11 @@ class MemoryCopies {
   };
 
   ckpt::CopySteps steps();
+  CopySender::State sender_state();  // of the last sends; their totals are added to the figures
   // Returns how long the last copy has delayed a step, at most. Its download runs beside forward
   // and backward, which take more than half of a step.
   double exposed_seconds(double step_seconds);
-  void begin_copy(const Point&, int buffer);
+  void begin_copy(const Point&, int buffer, std::optional<int64_t> keep);
   void mark_held(std::optional<int64_t> step);
   void seal_jobs();  // on the thread
   void seal(Job&);   // likewise
@@ -115,6 +127,9 @@ class MemoryCopies {
   ckpt::CopyMemory& memory_;
   CopyPace& pace_;
   CopyFigures& figures_;
+  PeerCopies* const peers_;
+  CopySender::State counted_;  // in the figures
+  std::vector<PartnerNews> news_;
   const CopyLayout layout_;
   std::optional<device::HostBuffer> staging_;
   Snapshot snapshot_;  // destroyed before the memory that it copies to

@@ -28,4 +28,11 @@ struct Partners {
 // the partner has fewer. REQUIRES: every node has a rank.
 Partners partners_of(std::span<const int> node_of, std::span<const std::string> domain_of);
 
+// A rank's copies do not reach the rank that keeps them, or do so again.
+struct PartnerNews {
+  bool is_lost = false;
+  int rank = 0;
+  std::string text;
+};
+
 }  // namespace trireme::train

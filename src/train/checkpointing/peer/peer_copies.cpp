@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/checkpointing/peer/peer_copies.h"
 
+#include <fmt/format.h>
+
 #include <array>
 
 #include "base/check.h"
@@ -46,12 +48,34 @@ FetchedCopy PeerCopies::fetch(int keeper, const ckpt::CopyShape& shape, int64_t 
   return fetch_copy(connection, shape, step);
 }
 
-void PeerCopies::send_to(int keeper, const ckpt::CopyMemory& own) {
+void PeerCopies::send_to(const Partners& partners, const ckpt::CopyMemory& own) {
+  partners_ = partners;
+  are_lost_.assign(partners.keepers.size(), false);
+  const int keeper = partners.keepers.at(static_cast<size_t>(number_));
   sender_.emplace(CopySender::Target{.address = addresses_.at(static_cast<size_t>(keeper)),
                                      .group = group_,
                                      .own = number_,
                                      .keeper = keeper},
                   own);
+}
+
+std::vector<PartnerNews> PeerCopies::news(std::span<const std::string> problems) {
+  std::vector<PartnerNews> news;
+  for (size_t rank = 0; rank < problems.size(); ++rank) {
+    const bool is_lost = !problems[rank].empty();
+    if (is_lost == are_lost_.at(rank)) continue;
+    are_lost_[rank] = is_lost;
+    const std::string what =
+        fmt::format("copies of rank {} to rank {}", rank, partners_.keepers.at(rank));
+    news.push_back({.is_lost = is_lost,
+                    .rank = static_cast<int>(rank),
+                    .text = is_lost ? fmt::format("{} do not arrive: {}; each later one is tried "
+                                                  "again, and the loss of a node costs the steps "
+                                                  "since the newest checkpoint meanwhile",
+                                                  what, problems[rank])
+                                    : fmt::format("{} arrive again", what)});
+  }
+  return news;
 }
 
 }  // namespace trireme::train

@@ -19,6 +19,7 @@
 #include "train/checkpointing/peer/copy_sender.h"
 #include "train/checkpointing/peer/copy_transfer.h"
 #include "train/checkpointing/peer/kept_store.h"
+#include "train/checkpointing/peer/partners.h"
 #include "train/setup/rank.h"
 
 namespace trireme::train {
@@ -45,13 +46,16 @@ class PeerCopies {
   // Makes room for copies of these ranks. Throws OutOfMemory, IoError. All fetches have ended.
   void reserve(std::span<const ckpt::CopyShape> shapes) { store_.reserve(shapes); }
   int64_t reserved_bytes() const { return store_.reserved_bytes(); }
-  // From now on copies in `own`, which must outlive this object, may be sent to rank `keeper`.
-  void send_to(int keeper, const ckpt::CopyMemory& own);
+  // From now on copies in `own`, which must outlive this object, may be sent to the rank that keeps
+  // those of this one.
+  void send_to(const Partners&, const ckpt::CopyMemory& own);
   // As KeptStore::begin().
   void begin(const std::string& run, int64_t step) { store_.begin(run, step); }
   void mark_held(int64_t step) { store_.mark_held(step); }
   // REQUIRES: send_to().
   CopySender& sender() { return *sender_; }
+  // Returns what has changed, from why the last send of each rank has failed (empty: it has not).
+  std::vector<PartnerNews> news(std::span<const std::string> problems);
 
  private:
   const int number_;
@@ -59,6 +63,8 @@ class PeerCopies {
   comm::PeerGroup group_;
   std::optional<comm::PeerListener> listener_;  // none: this rank cannot listen
   std::vector<std::string> addresses_;          // by rank; empty: it does not listen
+  Partners partners_;
+  std::vector<bool> are_lost_;  // the last sends, by rank
   std::optional<CopySender> sender_;
 };
 

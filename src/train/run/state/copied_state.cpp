@@ -104,21 +104,22 @@ void write_note(ckpt::CopyLabel& label, const KeptState::Point& point,
   std::memcpy(label.note.data(), &note, sizeof note);
 }
 
-KeptState kept_from(const ckpt::CopyMemory& memory, const ckpt::FoundCopy& copy,
-                    const CopyLayout& layout, const spec::ModelSpec& model,
-                    const spec::Plan& plan) {
+KeptState kept_from(const ckpt::CopyLabel& label, std::span<const std::byte> block,
+                    const CopyLayout& layout, const CopiedRank& of) {
+  TRIREME_CHECK(std::ssize(block) == layout.bytes, "{} bytes, the layout has {}", block.size(),
+                layout.bytes);
   Note note;
-  std::memcpy(&note, copy.label.note.data(), sizeof note);
+  std::memcpy(&note, label.note.data(), sizeof note);
   KeptState kept{.point = note.point,
                  .bf16_blocks = list_of(note.bf16_blocks),
                  .state = {.parts = {}, .step = note.step},
                  .source = StateSource::memory_copy};
-  const spec::Coord coord = comm::coord_of(plan.mesh, memory.shape().rank);
-  const std::span<const std::byte> block = memory.content(copy.buffer);
+  const spec::Coord coord = comm::coord_of(of.plan.mesh, of.rank);
   for (size_t i = 0; i < layout.ranges.size(); ++i) {
     const engine::Engine::StateRange& range = layout.ranges[i];
     const auto elements = static_cast<size_t>(elements_of(range));
-    EngineState::Part part{pieces_of(range, model, plan, coord), std::vector<float>(elements)};
+    EngineState::Part part{pieces_of(range, of.model, of.plan, coord),
+                           std::vector<float>(elements)};
     const std::byte* const from = block.data() + layout.offsets[i];
     if (block[static_cast<size_t>(layout.table) + i] == std::byte{0}) {
       std::memcpy(part.values.data(), from, elements * sizeof(float));

@@ -38,8 +38,13 @@ void write_table(const CopyLayout&, engine::Engine&, std::span<std::byte> block)
 // Writes and reads the note of a copy: everything that KeptState has besides tensors.
 void write_note(ckpt::CopyLabel&, const KeptState::Point&, std::span<const int> bf16_blocks,
                 const kernels::StepState&);
-// Returns the state that a copy has. Its content was verified.
-KeptState kept_from(const ckpt::CopyMemory&, const ckpt::FoundCopy&, const CopyLayout&,
-                    const spec::ModelSpec&, const spec::Plan&);
+// Returns the state of a rank that a copy has, with this label and content, which was verified.
+struct CopiedRank {
+  const spec::ModelSpec& model;
+  const spec::Plan& plan;
+  int rank = 0;
+};
+KeptState kept_from(const ckpt::CopyLabel&, std::span<const std::byte> content, const CopyLayout&,
+                    const CopiedRank&);
 
 }  // namespace trireme::train

@@ -26,7 +26,8 @@ bool may_tear_replicas(const spec::Plan& plan) { return !plan.zero.optim; }
 }  // namespace
 
 CopyChoice choose_copies(const config::Config& c, const RankStart& start,
-                         const spec::ModelSpec& model, const spec::Plan& plan) {
+                         const spec::ModelSpec& model, const spec::Plan& plan,
+                         std::span<const int> nodes) {
   const std::string& wanted = c.elastic.peer;
   if (wanted == "false") return {};
   if (const std::string problem = obstacle(start); !problem.empty()) {
@@ -39,16 +40,23 @@ CopyChoice choose_copies(const config::Config& c, const RankStart& start,
   if (plan.recipe.fp8 && fallback_from_name(c.precision.fallback) == Fallback::bf16) {
     const std::string why =
         "precision.fallback = \"bf16\" decides by what it has seen, which copies do not contain";
-    if (wanted == "auto") return {.is_on = false, .why_not = why};
+    if (wanted == "auto") return {.why_not = why};
     throw base::ConfigError(
         fmt::format("elastic.peer = \"true\": {}; use fallback = \"warn\", or "
                     "leave the key out",
                     why));
   }
-  if (wanted == "auto" && !may_tear_replicas(plan) && has_live_replicas(model, plan)) {
-    return {.is_on = false, .why_not = "every part of the state is on several ranks"};
+  CopyChoice choice{.may_exist = true};
+  if (wanted == "auto" && !may_tear_replicas(plan) && has_live_replicas(model, plan, nodes)) {
+    choice.why_not =
+        fmt::format("every part of the state is on several {}", nodes.empty() ? "ranks" : "nodes");
+    return choice;
   }
-  return {.is_on = true, .why_not = {}};
+  choice.is_on = true;
+  if (nodes.empty() || start.peer_memory_fd < 0) return choice;
+  choice.is_sent = !has_replicas(model, plan, nodes);
+  if (!choice.is_sent) choice.why_not_sent = "every part of the state is on several nodes";
+  return choice;
 }
 
 }  // namespace trireme::train

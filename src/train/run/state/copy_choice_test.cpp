@@ -28,14 +28,17 @@ spec::Plan copied_plan(const spec::Layout& layout) {
 
 // A rank of several processes that a launcher watches.
 RankStart launched(int ranks) {
-  return {.ranks = ranks, .memory_fd = 9, .next_epoch = [](RankStart&) { return false; }};
+  return {.ranks = ranks,
+          .memory_fd = 9,
+          .peer_memory_fd = 11,
+          .next_epoch = [](RankStart&) { return false; }};
 }
 CopyChoice chosen(const std::string& peer, const spec::Layout& layout, const RankStart& start,
-                  const std::string& device = "cpu") {
+                  const std::string& device = "cpu", const std::vector<int>& nodes = {}) {
   config::Config c;
   c.elastic.peer = peer;
   c.system.device = device;
-  return choose_copies(c, start, copied_model(), copied_plan(layout));
+  return choose_copies(c, start, copied_model(), copied_plan(layout), nodes);
 }
 
 TEST(CopyChoiceTest, copies_are_kept_where_a_part_of_the_state_is_on_one_rank_only) {
@@ -80,6 +83,37 @@ TEST(CopyChoiceTest, without_memory_they_are_off_and_refused_if_asked_for) {
   start.process_ranks = 4;
   EXPECT_THROW(chosen("true", sharded, start), base::ConfigError);
   EXPECT_THROW(chosen("true", {}, launched(1)), base::ConfigError);
+}
+
+TEST(CopyChoiceTest, copies_are_sent_where_a_node_has_a_part_of_the_state_alone) {
+  const auto on_nodes = [](const std::string& peer, const spec::Layout& layout,
+                           const std::vector<int>& nodes) {
+    return chosen(peer, layout, launched(4), "cpu", nodes);
+  };
+  const spec::Layout sharded{.dp_shard = 4, .zero_stage = 1};
+  EXPECT_TRUE(on_nodes("auto", sharded, {0, 0, 1, 1}).is_sent);
+  EXPECT_TRUE(on_nodes("true", sharded, {0, 0, 1, 1}).is_sent);
+  EXPECT_FALSE(on_nodes("false", sharded, {0, 0, 1, 1}).is_sent);
+  const CopyChoice on_one = on_nodes("auto", sharded, {});
+  EXPECT_TRUE(on_one.is_on && !on_one.is_sent && on_one.why_not_sent.empty());
+  // Replicas of each shard are on both nodes, or on one.
+  const spec::Layout hybrid{.dp_replicate = 2, .dp_shard = 2, .zero_stage = 1};
+  const CopyChoice across = on_nodes("auto", hybrid, {0, 0, 1, 1});
+  EXPECT_FALSE(across.is_on);
+  EXPECT_TRUE(across.may_exist);
+  EXPECT_EQ(across.why_not, "every part of the state is on several nodes");
+  EXPECT_TRUE(on_nodes("auto", hybrid, {0, 1, 0, 1}).is_sent);
+  const CopyChoice asked = on_nodes("true", hybrid, {0, 0, 1, 1});
+  EXPECT_TRUE(asked.is_on && !asked.is_sent);
+  EXPECT_EQ(asked.why_not_sent, "every part of the state is on several nodes");
+  // Of replicas that an abort may tear, the other node has copies.
+  const spec::Layout plain{.dp_replicate = 4};
+  EXPECT_TRUE(on_nodes("auto", plain, {0, 0, 1, 1}).is_on);
+  EXPECT_FALSE(on_nodes("auto", plain, {0, 0, 1, 1}).is_sent);
+  RankStart start = launched(4);
+  start.peer_memory_fd = -1;
+  const CopyChoice own = chosen("auto", sharded, start, "cpu", {0, 0, 1, 1});
+  EXPECT_TRUE(own.is_on && !own.is_sent);
 }
 
 TEST(CopyLayoutTest, a_copy_has_the_whole_state_and_a_digest_of_its_boxes) {

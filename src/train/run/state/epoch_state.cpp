@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -17,6 +16,7 @@
 #include "train/checkpointing/saved_state.h"
 #include "train/numerics/numerics_watch.h"
 #include "train/run/state/copied_state.h"
+#include "train/run/state/state_reports.h"
 
 namespace trireme::train {
 namespace {
@@ -25,26 +25,25 @@ bool has(const StateReport& report, int64_t step) {
   return std::ranges::any_of(report.states, [&](const auto& state) { return state.step == step; });
 }
 
-// Returns the ranks that have a state after `step` which counts, those with a live one first.
+// Returns the ranks that have a state after `step` which counts: those with a live one, then those
+// with a copy, then those whose copy another rank keeps.
 std::vector<int> holders_of(std::span<const StateReport> reports, int64_t step) {
   const bool is_everywhere =
       std::ranges::all_of(reports, [&](const StateReport& report) { return has(report, step); });
-  std::vector<int> live, copies;
+  std::array<std::vector<int>, 3> holders;
   for (size_t rank = 0; rank < reports.size(); ++rank) {
-    bool is_live = false, is_copy = false;
+    size_t best = holders.size();
     for (const HeldState& state : reports[rank].states) {
       if (state.step != step) continue;
-      is_live = is_live || state.kind == HeldState::Kind::live;
-      is_copy = is_copy || state.kind == HeldState::Kind::held_copy || is_everywhere;
+      const bool counts = state.kind != HeldState::Kind::sealed_copy || is_everywhere;
+      const size_t order = state.kind == HeldState::Kind::live ? 0 : state.keeper < 0 ? 1 : 2;
+      if (counts) best = std::min(best, order);
     }
-    if (is_live) {
-      live.push_back(static_cast<int>(rank));
-    } else if (is_copy) {
-      copies.push_back(static_cast<int>(rank));
-    }
+    if (best < holders.size()) holders[best].push_back(static_cast<int>(rank));
   }
-  live.insert(live.end(), copies.begin(), copies.end());
-  return live;
+  std::vector<int> all;
+  for (const std::vector<int>& some : holders) all.insert(all.end(), some.begin(), some.end());
+  return all;
 }
 
 // Returns the ranks that together have the tensors after `step`; none: they lack a box.
@@ -73,90 +72,6 @@ std::optional<std::vector<int>> sources_of(std::span<const ckpt::TensorInfo> ten
   return std::vector<int>(sources.begin(), sources.end());
 }
 
-// Returns the boxes that a rank has under the plan: those of each range of its state.
-std::vector<std::vector<ckpt::TensorPieces>> boxes_of(const spec::ModelSpec& model,
-                                                      const spec::Plan& plan, int rank) {
-  std::vector<std::vector<ckpt::TensorPieces>> boxes;
-  for (const auto& range : state_ranges(model, plan, rank)) {
-    boxes.push_back(pieces_of(range, model, plan, comm::coord_of(plan.mesh, rank)));
-  }
-  return boxes;
-}
-
-// What a rank has, as ranks send it to each other.
-struct SentReport {
-  static constexpr int64_t none = -1;
-  int64_t live = none;
-  std::array<int64_t, ckpt::max_copy_buffers> copies{none, none, none};
-  std::array<bool, ckpt::max_copy_buffers> are_held{};
-  std::array<char, 40> run{};  // of the copies
-};
-
-// The copies of a rank whose content is intact.
-std::vector<ckpt::FoundCopy> verified(const CopiesOfRank& own) {
-  std::vector<ckpt::FoundCopy> good;
-  if (own.memory == nullptr) return good;
-  for (const ckpt::FoundCopy& copy : own.memory->copies()) {
-    if (own.memory->verify(copy.buffer)) {
-      good.push_back(copy);
-    } else {
-      own.report(
-          fmt::format("the copy in memory of step {} is damaged: its bytes do not have the hash "
-                      "that it was sealed with; it is not used",
-                      copy.label.step));
-    }
-  }
-  return good;
-}
-
-SentReport report_of(const std::optional<KeptState>& kept,
-                     const std::vector<ckpt::FoundCopy>& copies) {
-  SentReport report{.live = kept ? kept->point.step : SentReport::none};
-  if (!copies.empty()) report.run = copies.front().label.run;
-  for (size_t i = 0; i < copies.size(); ++i) {
-    if (copies[i].label.run != report.run) continue;
-    report.copies[i] = copies[i].label.step;
-    report.are_held[i] = copies[i].is_held;
-  }
-  return report;
-}
-
-// Copies of another run than that of the first rank with copies do not count.
-std::vector<HeldState> states_of(const SentReport& sent, const std::array<char, 40>& run) {
-  std::vector<HeldState> states;
-  if (sent.live != SentReport::none) states.push_back({.step = sent.live});
-  for (size_t i = 0; i < sent.copies.size(); ++i) {
-    if (sent.copies[i] == SentReport::none || sent.run != run) continue;
-    states.push_back(
-        {.step = sent.copies[i],
-         .kind = sent.are_held[i] ? HeldState::Kind::held_copy : HeldState::Kind::sealed_copy});
-  }
-  return states;
-}
-
-// All ranks know what each of them has, and compute the same point. Those of this rank's copies
-// that do not count are removed. Collective.
-std::optional<LivePoint> shared_point(Rank& rank, const spec::ModelSpec& model,
-                                      const spec::Plan& plan, const std::optional<KeptState>& kept,
-                                      std::vector<ckpt::FoundCopy>& copies) {
-  const SentReport own = report_of(kept, copies);
-  const std::vector<SentReport> sent = rank.gather(own);
-  const auto with_copies = std::ranges::find_if(
-      sent, [](const SentReport& report) { return report.copies != SentReport{}.copies; });
-  const std::array<char, 40> run = with_copies == sent.end() ? own.run : with_copies->run;
-  std::erase_if(copies, [&run](const ckpt::FoundCopy& copy) { return copy.label.run != run; });
-  std::vector<StateReport> reports;
-  for (const SentReport& of_rank : sent) {
-    StateReport& report = reports.emplace_back();
-    report.states = states_of(of_rank, run);
-    if (report.states.empty()) continue;
-    for (auto& boxes : boxes_of(model, plan, static_cast<int>(reports.size()) - 1)) {
-      std::ranges::move(boxes, std::back_inserter(report.boxes));
-    }
-  }
-  return resume_point(saved_tensors(model, plan), reports);
-}
-
 // Sends the state of rank `source` to all ranks. Appends the parts that have a tensor of `names` to
 // `state`, on ranks that want some. Collective.
 void receive_from(int source, Rank& rank, const spec::ModelSpec& model, const spec::Plan& plan,
@@ -178,6 +93,28 @@ void receive_from(int source, Rank& rank, const spec::ModelSpec& model, const sp
   }
 }
 
+// Ranks without the state of the point receive it from its sources. Collective.
+void receive_missing(Rank& rank, const spec::ModelSpec& model, const spec::Plan& plan,
+                     const LivePoint& point, std::optional<KeptState>& kept) {
+  const bool receives = !kept;
+  const std::vector<uint8_t> all = rank.gather(static_cast<uint8_t>(receives ? 1 : 0));
+  if (std::ranges::find(all, uint8_t{1}) == all.end()) return;
+  std::set<std::string> names;  // of the tensors that this rank lacks
+  if (receives) {
+    kept.emplace().source = StateSource::peer;
+    for (const auto& boxes : boxes_of(model, plan, rank.number())) {
+      for (const ckpt::TensorPieces& part : boxes) names.insert(part.tensor.name);
+    }
+  }
+  const auto first = static_cast<size_t>(point.sources.front());
+  kept->point = rank.gather(kept->point)[first];
+  kept->bf16_blocks = list_of(rank.gather(set_of(kept->bf16_blocks))[first]);
+  kept->state.step = rank.gather(kept->state.step)[first];
+  for (const int source : point.sources) {
+    receive_from(source, rank, model, plan, names, kept->state);
+  }
+}
+
 }  // namespace
 
 const char* name_of(StateSource source) {
@@ -188,6 +125,8 @@ const char* name_of(StateSource source) {
       return "its own live state";
     case StateSource::memory_copy:
       return "its own copy in memory";
+    case StateSource::kept_copy:
+      return "its copy in the memory of another node";
     case StateSource::peer:
       return "the memory of other ranks";
     case StateSource::generation:
@@ -210,54 +149,116 @@ std::optional<LivePoint> resume_point(std::span<const ckpt::TensorInfo> tensors,
   return {};
 }
 
-bool has_live_replicas(const spec::ModelSpec& model, const spec::Plan& plan) {
-  // Several ranks with Muon trust no state after an abort (engine/state/update_gate.h).
-  if (plan.optimizer.kind == spec::OptimizerKind::muon) return false;
-  std::map<std::string, std::map<std::pair<std::vector<int64_t>, std::vector<int64_t>>, int>>
+bool has_replicas(const spec::ModelSpec& model, const spec::Plan& plan,
+                  std::span<const int> nodes) {
+  // By tensor and box: the ranks, or nodes, that have it.
+  std::map<std::string,
+           std::map<std::pair<std::vector<int64_t>, std::vector<int64_t>>, std::set<int>>>
       holders;
   const int ranks = static_cast<int>(spec::ranks_of(plan.mesh, spec::dense_axes));
   for (int rank = 0; rank < ranks; ++rank) {
+    const int holder = nodes.empty() ? rank : nodes[static_cast<size_t>(rank)];
     for (const auto& boxes : boxes_of(model, plan, rank)) {
       for (const ckpt::TensorPieces& part : boxes) {
         for (const spec::Piece& piece : part.pieces) {
-          ++holders[part.tensor.name][{piece.lo, piece.hi}];
+          holders[part.tensor.name][{piece.lo, piece.hi}].insert(holder);
         }
       }
     }
   }
   return std::ranges::all_of(holders, [](const auto& tensor) {
-    return std::ranges::all_of(tensor.second, [](const auto& box) { return box.second > 1; });
+    return std::ranges::all_of(tensor.second,
+                               [](const auto& box) { return box.second.size() > 1; });
   });
 }
 
+bool has_live_replicas(const spec::ModelSpec& model, const spec::Plan& plan,
+                       std::span<const int> nodes) {
+  // Several ranks with Muon trust no state after an abort (engine/state/update_gate.h).
+  return plan.optimizer.kind != spec::OptimizerKind::muon && has_replicas(model, plan, nodes);
+}
+
+namespace {
+
+// Returns the rank that keeps the copy which `rank` needs of a step; -1: it has a state of it.
+int keeper_for(const StateReport& report, int64_t step) {
+  int keeper = -1;
+  for (const HeldState& state : report.states) {
+    if (state.step != step) continue;
+    if (state.keeper < 0) return -1;
+    if (keeper < 0) keeper = state.keeper;
+  }
+  return keeper;
+}
+
+// Where the ranks continue, and the copy of this rank if it has fetched it.
+struct Agreement {
+  std::optional<LivePoint> point;  // none: the newest checkpoint
+  std::optional<FetchedCopy> fetched;
+  std::vector<int> fetchers;  // ranks
+};
+
+// Ranks fetch the copies that are needed of those that keep them. What cannot be fetched does not
+// count: all ranks learn of it, and choose another point. Collective.
+Agreement agree(Rank& rank, const spec::ModelSpec& model, const spec::Plan& plan,
+                const CopiesOfRank& own, std::vector<StateReport>& reports) {
+  const std::vector<ckpt::TensorInfo> tensors = saved_tensors(model, plan);
+  while (true) {
+    Agreement agreed{.point = resume_point(tensors, reports), .fetched = {}, .fetchers = {}};
+    if (!agreed.point) return agreed;
+    const int64_t step = agreed.point->step;
+    bool has_failed = false;
+    for (const int source : agreed.point->sources) {
+      const int keeper = keeper_for(reports[static_cast<size_t>(source)], step);
+      if (keeper < 0) continue;
+      agreed.fetchers.push_back(source);
+      if (source != rank.number()) continue;
+      const ckpt::CopyShape shape = shape_of(copy_layout(model, plan, source), source, own.buffers);
+      try {
+        agreed.fetched = own.fetch(keeper, shape, step);
+      } catch (const comm::PeerLost& error) {
+        own.report(fmt::format("the copy of step {} that rank {} keeps is not used: {}", step,
+                               keeper, error.what()));
+        has_failed = true;
+      }
+    }
+    if (agreed.fetchers.empty()) return agreed;
+    std::ranges::sort(agreed.fetchers);
+    const std::vector<uint8_t> failed = rank.gather(static_cast<uint8_t>(has_failed ? 1 : 0));
+    if (std::ranges::find(failed, uint8_t{1}) == failed.end()) return agreed;
+    for (const int fetcher : agreed.fetchers) {
+      if (failed[static_cast<size_t>(fetcher)] == 0) continue;
+      StateReport& report = reports[static_cast<size_t>(fetcher)];
+      const int keeper = keeper_for(report, step);
+      std::erase_if(report.states, [&](const HeldState& state) {
+        return state.step == step && state.keeper == keeper;
+      });
+    }
+  }
+}
+
+}  // namespace
+
 void agree_on_state(Rank& rank, const spec::ModelSpec& model, const spec::Plan& plan,
                     const CopiesOfRank& own, std::optional<KeptState>& kept) {
-  std::vector<ckpt::FoundCopy> copies = verified(own);
-  const auto point = shared_point(rank, model, plan, kept, copies);
+  SharedReports shared = gather_reports(rank, model, plan, own, kept);
+  const auto [point, fetched, fetchers] = agree(rank, model, plan, own, shared.all);
   if (!point || (kept && kept->point.step != point->step)) kept.reset();
   if (!point) return;
   const auto copy = std::ranges::find_if(
-      copies, [&](const ckpt::FoundCopy& found) { return found.label.step == point->step; });
-  if (!kept && copy != copies.end()) {
-    kept = kept_from(*own.memory, *copy, copy_layout(model, plan, rank.number()), model, plan);
+      shared.copies, [&](const ckpt::FoundCopy& found) { return found.label.step == point->step; });
+  const auto state_in = [&](const ckpt::CopyLabel& label, std::span<const std::byte> content) {
+    return kept_from(label, content, copy_layout(model, plan, rank.number()),
+                     {.model = model, .plan = plan, .rank = rank.number()});
+  };
+  if (!kept && copy != shared.copies.end()) {
+    kept = state_in(copy->label, own.memory->content(copy->buffer));
+  } else if (!kept && fetched) {
+    kept = state_in(fetched->label, fetched->content());
+    kept->source = StateSource::kept_copy;
   }
-  const bool receives = !kept;
-  const std::vector<uint8_t> all = rank.gather(static_cast<uint8_t>(receives ? 1 : 0));
-  if (std::ranges::find(all, uint8_t{1}) == all.end()) return;
-  std::set<std::string> names;  // of the tensors that this rank lacks
-  if (receives) {
-    kept.emplace().source = StateSource::peer;
-    for (const auto& boxes : boxes_of(model, plan, rank.number())) {
-      for (const ckpt::TensorPieces& part : boxes) names.insert(part.tensor.name);
-    }
-  }
-  const auto first = static_cast<size_t>(point->sources.front());
-  kept->point = rank.gather(kept->point)[first];
-  kept->bf16_blocks = list_of(rank.gather(set_of(kept->bf16_blocks))[first]);
-  kept->state.step = rank.gather(kept->state.step)[first];
-  for (const int source : point->sources) {
-    receive_from(source, rank, model, plan, names, kept->state);
-  }
+  receive_missing(rank, model, plan, *point, kept);
+  kept->fetched = fetchers;
 }
 
 }  // namespace trireme::train

@@ -82,6 +82,31 @@ TEST(ResumePointTest, a_sealed_copy_counts_if_every_rank_has_a_state_of_its_step
   EXPECT_EQ(resume_point(tensors, reports), (LivePoint{.step = 7, .sources = {1}}));
 }
 
+StateReport kept(StateReport report, int64_t step, StateKind kind, int keeper) {
+  report.states.push_back({.step = step, .kind = kind, .keeper = keeper});
+  return report;
+}
+
+TEST(ResumePointTest, the_copies_of_a_lost_node_come_from_those_that_keep_them) {
+  // Ranks 1 and 2 were lost with their node: rank 0 keeps the copies of rank 1, and of those of
+  // rank 2 only an older one is left.
+  std::vector<StateReport> reports = {
+      with(with(report({}, 0, 2, true), 7, StateKind::held_copy), 6, StateKind::held_copy),
+      kept(kept(report({}, 2, 6, false), 7, StateKind::held_copy, 0), 6, StateKind::held_copy, 0),
+      kept(report({}, 6, 8, false), 6, StateKind::held_copy, 3)};
+  EXPECT_EQ(resume_point(tensors, reports), (LivePoint{.step = 6, .sources = {0, 1, 2}}));
+  reports[2] = kept(reports[2], 7, StateKind::sealed_copy, 3);
+  EXPECT_EQ(resume_point(tensors, reports), (LivePoint{.step = 7, .sources = {0, 1, 2}}));
+}
+
+TEST(ResumePointTest, a_copy_that_another_rank_keeps_is_the_last_choice) {
+  std::vector<StateReport> reports = {kept(whole({}), 7, StateKind::held_copy, 1),
+                                      with(whole({}), 7, StateKind::held_copy)};
+  EXPECT_EQ(resume_point(tensors, reports), (LivePoint{.step = 7, .sources = {1}}));
+  reports.push_back(whole(7));
+  EXPECT_EQ(resume_point(tensors, reports), (LivePoint{.step = 7, .sources = {2}}));
+}
+
 // Random ranks with random boxes and states: the step has every box, and no newer one has.
 TEST(ResumePointTest, never_a_step_that_lacks_a_box_and_always_the_newest) {
   int found = 0;
@@ -99,7 +124,10 @@ TEST(ResumePointTest, never_a_step_that_lacks_a_box_and_always_the_newest) {
       reports.push_back(report({}, lo, hi, owned.back()[2] != 0));
       for (int64_t step = 4; step < 8; ++step) {
         if (random() % 2 == 0) continue;
-        reports.back() = with(reports.back(), step, static_cast<StateKind>(random() % 3));
+        const auto kind = static_cast<StateKind>(random() % 3);
+        reports.back() = kind != StateKind::live && random() % 3 == 0
+                             ? kept(reports.back(), step, kind, 0)
+                             : with(reports.back(), step, kind);
       }
     }
     const auto is_complete = [&](int64_t step) {
