@@ -25,12 +25,19 @@ class LostNode : public ElasticTest {
  protected:
   using Nodes = std::vector<std::unique_ptr<Running>>;
 
-  // Four nodes with one rank each, on this host or on those of `spaces`.
-  Nodes launch_nodes(int steps, const Words& more, const NodeSpaces* spaces, int spare_nodes = 0) {
+  // Nodes with four ranks together, on this host or on those of `spaces`.
+  Nodes launch_nodes(int steps, const Words& more, const NodeSpaces* spaces, int spare_nodes = 0,
+                     int count = 4) {
     const int port = spaces ? 0 : comm::StoreServer({.host = "127.0.0.1"}).port();
     Nodes nodes;
-    for (int node = 0; node < 4 + spare_nodes; ++node) {
-      Words words = {"launch", "-n", "1", "--nnodes", "4", "--node-rank", std::to_string(node)};
+    for (int node = 0; node < count + spare_nodes; ++node) {
+      Words words = {"launch",
+                     "-n",
+                     std::to_string(4 / count),
+                     "--nnodes",
+                     std::to_string(count),
+                     "--node-rank",
+                     std::to_string(node)};
       words.push_back("--rdzv");
       words.push_back(spaces ? NodeSpaces::rendezvous() : "127.0.0.1:" + std::to_string(port));
       words = trireme_command(together(together(words, more), settings(steps, "run")));
@@ -108,6 +115,50 @@ TEST_F(LostNode, its_ranks_go_to_a_node_of_spares) {
   expect_good(nodes, {0, 1, 2, 4});
   EXPECT_NE(nodes[4]->err().find("rank 3 runs on node 4 from epoch 1 on"), std::string::npos)
       << nodes[4]->err();
+  EXPECT_TRUE(scratch_.read("run/" + weights_file) == expected);
+  expect_each_step_once(steps);
+}
+
+// No checkpoint is saved before the last step.
+const Words shards_without_checkpoints = {"--parallelism.data_parallel_shard_degree=4",
+                                          "--parallelism.zero_stage=1", "--checkpoint.interval=0",
+                                          "--elastic.peer_interval=1"};
+
+TEST_F(LostNode, its_shards_come_from_the_memory_of_another_node) {
+  constexpr int steps = 60;
+  layout_ = shards_without_checkpoints;
+  const std::string expected = quiet_weights(steps);
+  const Nodes nodes = launch_nodes(steps, {"--spares=2", "--elastic.detect_s=1"}, nullptr, 0, 2);
+  ASSERT_TRUE(nodes[0]->wait_for([&] { return has_step(15) && process_of(2, 0, list_of(1)) > 0; }))
+      << nodes[0]->err();
+  end_node(1);
+  expect_good(nodes, {0});
+  EXPECT_NE(nodes[0]->err().find("; ranks 2 and 3 from copies on other nodes"), std::string::npos)
+      << nodes[0]->err();
+  EXPECT_TRUE(scratch_.read("run/" + weights_file) == expected);
+  expect_each_step_once(steps);
+}
+
+// The second node keeps copies of two ranks, after the first loss has made three nodes of four.
+TEST_F(LostNode, shards_survive_the_loss_of_two_nodes_one_after_the_other) {
+  if (std::getenv("TRIREME_FULL") == nullptr) GTEST_SKIP() << "TRIREME_FULL=1 runs it";
+  constexpr int steps = 300;
+  layout_ = shards_without_checkpoints;
+  const std::string expected = quiet_weights(steps);
+  const Nodes nodes = launch_nodes(steps, {"--spares=1", "--elastic.detect_s=1"}, nullptr);
+  ASSERT_TRUE(nodes[0]->wait_for([&] { return has_step(15) && process_of(2, 0, list_of(2)) > 0; }))
+      << nodes[0]->err();
+  end_node(2);
+  ASSERT_TRUE(nodes[0]->wait_for([&] { return process_of(0, 1) > 0 && has_step(100); }))
+      << nodes[0]->err();
+  EXPECT_NE(nodes[0]->err().find("; rank 2 from copies on other nodes"), std::string::npos)
+      << nodes[0]->err();
+  end_node(3);
+  expect_good(nodes, {0, 1});
+  EXPECT_NE(nodes[0]->err().find("epoch 2 continues after step "), std::string::npos)
+      << nodes[0]->err();
+  EXPECT_NE(nodes[0]->err().find("; rank 3 from copies on other nodes"), std::string::npos)
+      << nodes[0]->err();
   EXPECT_TRUE(scratch_.read("run/" + weights_file) == expected);
   expect_each_step_once(steps);
 }

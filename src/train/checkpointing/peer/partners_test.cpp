@@ -54,7 +54,7 @@ TEST(PartnersTest, every_node_has_one_keeper_in_another_domain_wherever_possible
   for (uint32_t seed = 1; seed <= 3000; ++seed) {
     std::mt19937 random(seed);
     const size_t nodes = 2 + random() % 12;
-    const uint32_t most = 1 + random() % static_cast<uint32_t>(nodes);
+    const size_t most = 1 + random() % nodes;
     std::vector<int> domains;
     std::map<int, size_t> sizes;
     for (size_t node = 0; node < nodes; ++node) {

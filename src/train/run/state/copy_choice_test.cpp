@@ -28,10 +28,9 @@ spec::Plan copied_plan(const spec::Layout& layout) {
 
 // A rank of several processes that a launcher watches.
 RankStart launched(int ranks) {
-  return {.ranks = ranks,
-          .memory_fd = 9,
-          .peer_memory_fd = 11,
-          .next_epoch = [](RankStart&) { return false; }};
+  return {.ranks = ranks, .memory_fd = 9, .peer_memory_fd = 11, .next_epoch = [](RankStart&) {
+            return false;
+          }};
 }
 CopyChoice chosen(const std::string& peer, const spec::Layout& layout, const RankStart& start,
                   const std::string& device = "cpu", const std::vector<int>& nodes = {}) {
