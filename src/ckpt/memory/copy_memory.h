@@ -54,7 +54,7 @@ struct FoundCopy {
 class ContentHasher {
  public:
   void add(std::span<const std::byte> part);
-  // Of all parts. Call once.
+  // Returns that of all parts. Call once.
   Hash hash();
 
  private:

@@ -105,7 +105,7 @@ TEST(CopyChoiceTest, copies_are_sent_where_a_node_has_a_part_of_the_state_alone)
   const CopyChoice asked = on_nodes("true", hybrid, {0, 0, 1, 1});
   EXPECT_TRUE(asked.is_on && !asked.is_sent);
   EXPECT_EQ(asked.why_not_sent, "every part of the state is on several nodes");
-  // Of replicas that an abort may tear, the other node has copies.
+  // An abort may tear replicas, but the other node has copies of them.
   const spec::Layout plain{.dp_replicate = 4};
   EXPECT_TRUE(on_nodes("auto", plain, {0, 0, 1, 1}).is_on);
   EXPECT_FALSE(on_nodes("auto", plain, {0, 0, 1, 1}).is_sent);
