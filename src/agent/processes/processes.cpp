@@ -54,11 +54,14 @@ bool is_stopped(pid_t id) {
 int64_t descriptors_for(const comm::RankInfo& info) {
   // Per rank on this host: the process, stdout, stderr, and copies for a supervisor after this one.
   constexpr int64_t streams = 6;
+  // Likewise: its copies of the state, and those that it keeps for other ranks (Crew).
+  const int64_t memory = info.is_elastic ? 4 : 0;
   constexpr int64_t connections = 3;  // per rank to the store: calls, heartbeat, verdict
   constexpr int64_t temporary = 8;  // ends of pipes that a new rank inherits, and short-lived files
   const bool runs_store =
       info.node == 0 && !info.store.empty() && !comm::parse_store_address(info.store).is_folder;
-  return streams * info.local_world + (runs_store ? connections * info.world : 0) + temporary;
+  return (streams + memory) * info.local_world + (runs_store ? connections * info.world : 0) +
+         temporary;
 }
 
 }  // namespace

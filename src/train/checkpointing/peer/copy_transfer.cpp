@@ -14,24 +14,24 @@
 namespace trireme::train {
 namespace {
 
-enum class Request : uint64_t { store = 1, fetch = 2 };
+enum class CopyRequest : uint64_t { store = 1, fetch = 2 };
 
 // A request; before the content of a fetched copy, the same about that.
-struct Head {
-  Request request;
+struct CopyHead {
+  CopyRequest request;
   ckpt::CopyShape shape;
   int64_t step;
   int64_t keep;        // of store
   ckpt::Hash content;  // of store, and of the reply to fetch
   ckpt::CopyLabel label;
 };
-enum class Outcome : uint64_t { accepted, stored, refused, damaged };
-struct Reply {
-  Outcome outcome = Outcome::accepted;
+enum class CopyOutcome : uint64_t { accepted, stored, refused, damaged };
+struct CopyReply {
+  CopyOutcome outcome = CopyOutcome::accepted;
   ckpt::CopySteps::Steps kept = ckpt::CopySteps{}.kept;  // after store
   std::array<char, 104> why{};
 };
-static_assert(std::is_trivially_copyable_v<Head> && std::is_trivially_copyable_v<Reply>);
+static_assert(std::is_trivially_copyable_v<CopyHead> && std::is_trivially_copyable_v<CopyReply>);
 
 // Padding is sent, too.
 template <typename T>
@@ -41,12 +41,12 @@ T zeroed() {
   return value;
 }
 
-std::string text_of(const Reply& reply) {
+std::string reason_in(const CopyReply& reply) {
   return {reply.why.data(), strnlen(reply.why.data(), reply.why.size())};
 }
 
-void refuse(comm::PeerConnection& connection, Outcome outcome, const std::string& why) {
-  auto reply = zeroed<Reply>();
+void refuse_copy(comm::PeerConnection& connection, CopyOutcome outcome, const std::string& why) {
+  auto reply = zeroed<CopyReply>();
   reply.outcome = outcome;
   reply.kept = ckpt::CopySteps{}.kept;
   why.copy(reply.why.data(), reply.why.size() - 1);
@@ -66,29 +66,29 @@ ckpt::Hash receive_content(comm::PeerConnection& connection, std::span<std::byte
   return hasher.hash();
 }
 
-void serve_store(comm::PeerConnection& connection, KeptStore& store, const Head& head) {
+void serve_store(comm::PeerConnection& connection, KeptStore& store, const CopyHead& head) {
   std::string refusal;
   if (head.shape.rank != connection.rank()) refusal = "a rank stores its own copies only";
   std::optional<KeptStore::Storing> storing =
       refusal.empty() ? store.store(head.shape, head.label, head.keep, refusal) : std::nullopt;
-  if (!storing) return refuse(connection, Outcome::refused, refusal);
-  connection.send_value(Reply{});
+  if (!storing) return refuse_copy(connection, CopyOutcome::refused, refusal);
+  connection.send_value(CopyReply{});
   const bool is_good = receive_content(connection, storing->content()) == head.content;
   if (is_good) storing->seal(head.label, head.content);
   storing.reset();  // before the other side may send the next one
   if (!is_good) {
-    return refuse(connection, Outcome::damaged, "its bytes arrived with another hash");
+    return refuse_copy(connection, CopyOutcome::damaged, "its bytes arrived with another hash");
   }
-  Reply reply{.outcome = Outcome::stored};
+  CopyReply reply{.outcome = CopyOutcome::stored};
   std::ranges::copy(store.steps_of(head.shape.rank), reply.kept.begin());
   connection.send_value(reply);
 }
 
-void serve_fetch(comm::PeerConnection& connection, KeptStore& store, const Head& asked) {
+void serve_fetch(comm::PeerConnection& connection, KeptStore& store, const CopyHead& asked) {
   const auto found = store.read(asked.shape, asked.step);
-  if (!found) return refuse(connection, Outcome::refused, "it has no copy of that step");
-  connection.send_value(Reply{});
-  auto head = zeroed<Head>();
+  if (!found) return refuse_copy(connection, CopyOutcome::refused, "it has no copy of that step");
+  connection.send_value(CopyReply{});
+  auto head = zeroed<CopyHead>();
   head = asked;
   head.content = found->hash;
   head.label = found->label;
@@ -100,35 +100,35 @@ void serve_fetch(comm::PeerConnection& connection, KeptStore& store, const Head&
 
 ckpt::CopySteps::Steps send_copy(comm::PeerConnection& connection, const ckpt::CopyMemory& memory,
                                  int buffer, int64_t keep) {
-  auto head = zeroed<Head>();
+  auto head = zeroed<CopyHead>();
   const auto copies = memory.copies();
   const auto copy = std::ranges::find(copies, buffer, &ckpt::FoundCopy::buffer);
   TRIREME_CHECK(copy != copies.end(), "buffer {} has no copy", buffer);
-  head.request = Request::store;
+  head.request = CopyRequest::store;
   head.shape = memory.shape();
   head.step = copy->label.step;
   head.keep = keep;
   head.content = memory.hash(buffer);
   head.label = copy->label;
   connection.send_value(head);
-  const auto answer = connection.receive_value<Reply>();
-  if (answer.outcome != Outcome::accepted) throw comm::PeerLost(text_of(answer));
+  const auto answer = connection.receive_value<CopyReply>();
+  if (answer.outcome != CopyOutcome::accepted) throw comm::PeerLost(reason_in(answer));
   connection.send(memory.content(buffer));
-  const auto reply = connection.receive_value<Reply>();
-  if (reply.outcome != Outcome::stored) throw comm::PeerLost(text_of(reply));
+  const auto reply = connection.receive_value<CopyReply>();
+  if (reply.outcome != CopyOutcome::stored) throw comm::PeerLost(reason_in(reply));
   return reply.kept;
 }
 
 FetchedCopy fetch_copy(comm::PeerConnection& connection, const ckpt::CopyShape& shape,
                        int64_t step) {
-  auto head = zeroed<Head>();
-  head.request = Request::fetch;
+  auto head = zeroed<CopyHead>();
+  head.request = CopyRequest::fetch;
   head.shape = shape;
   head.step = step;
   connection.send_value(head);
-  const auto answer = connection.receive_value<Reply>();
-  if (answer.outcome != Outcome::accepted) throw comm::PeerLost(text_of(answer));
-  const auto found = connection.receive_value<Head>();
+  const auto answer = connection.receive_value<CopyReply>();
+  if (answer.outcome != CopyOutcome::accepted) throw comm::PeerLost(reason_in(answer));
+  const auto found = connection.receive_value<CopyHead>();
   if (found.shape != shape || found.label.step != step) {
     throw comm::PeerLost("it has sent another copy");
   }
@@ -146,12 +146,12 @@ FetchedCopy fetch_copy(comm::PeerConnection& connection, const ckpt::CopyShape& 
 
 void serve_copies(comm::PeerConnection& connection, KeptStore& store) {
   while (connection.wait()) {
-    const auto head = connection.receive_value<Head>();
+    const auto head = connection.receive_value<CopyHead>();
     switch (head.request) {
-      case Request::store:
+      case CopyRequest::store:
         serve_store(connection, store, head);
         break;
-      case Request::fetch:
+      case CopyRequest::fetch:
         serve_fetch(connection, store, head);
         break;
       default:

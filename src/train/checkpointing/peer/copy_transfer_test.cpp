@@ -18,7 +18,7 @@ namespace trireme::train {
 namespace {
 
 constexpr int sending_rank = 5, keeping_rank = 2;
-const std::string run_id = "run-1";
+const std::string sent_run = "run-1";
 
 ckpt::CopyShape sent_shape() {
   return {
@@ -41,7 +41,7 @@ class CopyTransfer : public testing::Test {
     std::mt19937 random(static_cast<uint32_t>(step));
     for (std::byte& byte : memory_.begin(buffer)) byte = static_cast<std::byte>(random());
     ckpt::CopyLabel label{.epoch = 1, .step = step};
-    std::ranges::copy(run_id, label.run.begin());
+    std::ranges::copy(sent_run, label.run.begin());
     memory_.seal(buffer, label);
   }
   CopySender::Target target(int64_t epoch = 3) const {
@@ -91,23 +91,23 @@ class CopyTransfer : public testing::Test {
   std::optional<comm::PeerListener> listener_;
 };
 
-using Steps = ckpt::CopySteps::Steps;
-constexpr int64_t empty = ckpt::CopySteps::empty;
+using KeptSteps = ckpt::CopySteps::Steps;
+constexpr int64_t no_step = ckpt::CopySteps::empty;
 
 TEST_F(CopyTransfer, copies_are_kept_and_come_back) {
-  store_->begin(run_id, 0);
+  store_->begin(sent_run, 0);
   {
     CopySender sender(target(), memory_);
     seal(0, 1);
-    CopySender::State state = send(sender, 0, 1, empty);
+    CopySender::State state = send(sender, 0, 1, no_step);
     EXPECT_EQ(state.problem, "");
-    EXPECT_EQ(state.kept, (Steps{1, empty, empty}));
+    EXPECT_EQ(state.kept, (KeptSteps{1, no_step, no_step}));
     seal(1, 2);
-    EXPECT_EQ(send(sender, 1, 2, 1).kept, (Steps{2, 1, empty}));
+    EXPECT_EQ(send(sender, 1, 2, 1).kept, (KeptSteps{2, 1, no_step}));
     store_->mark_held(1);
     seal(0, 3);
     state = send(sender, 0, 3, 2);
-    EXPECT_EQ(state.kept, (Steps{3, 2, empty}));
+    EXPECT_EQ(state.kept, (KeptSteps{3, 2, no_step}));
     EXPECT_EQ(state.sent, 3);
     EXPECT_EQ(state.bytes, 3 * sent_shape().bytes);
   }
@@ -132,27 +132,27 @@ TEST_F(CopyTransfer, copies_are_kept_and_come_back) {
 TEST_F(CopyTransfer, a_copy_that_is_not_for_this_rank_is_refused) {
   seal(0, 1);
   CopySender early(target(), memory_);
-  EXPECT_EQ(send(early, 0, 1, empty).problem, "it has not begun its epoch");
+  EXPECT_EQ(send(early, 0, 1, no_step).problem, "it has not begun its epoch");
   store_->begin("run-2", 0);
-  EXPECT_EQ(send(early, 0, 1, empty).problem, "it trains another run");
-  store_->begin(run_id, 0);
+  EXPECT_EQ(send(early, 0, 1, no_step).problem, "it trains another run");
+  store_->begin(sent_run, 0);
   CopySender of_old_epoch(target(2), memory_);
-  EXPECT_NE(send(of_old_epoch, 0, 1, empty).problem.find("another epoch"), std::string::npos);
+  EXPECT_NE(send(of_old_epoch, 0, 1, no_step).problem.find("another epoch"), std::string::npos);
   CopySender::Target other = target();
   other.own = sending_rank + 1;
   CopySender of_other_rank(other, memory_);
-  EXPECT_EQ(send(of_other_rank, 0, 1, empty).problem, "a rank stores its own copies only");
+  EXPECT_EQ(send(of_other_rank, 0, 1, no_step).problem, "a rank stores its own copies only");
   ckpt::CopyShape shape = sent_shape();
   shape.layout = ckpt::hash_of("another");
   store_->reserve(std::array{shape});
-  EXPECT_EQ(send(early, 0, 1, empty).problem, "it has no memory for this copy");
+  EXPECT_EQ(send(early, 0, 1, no_step).problem, "it has no memory for this copy");
   store_->reserve({});
   EXPECT_EQ(store_->reserved_bytes(), 0);
-  EXPECT_EQ(send(early, 0, 1, empty).problem, "it has no memory for this copy");
+  EXPECT_EQ(send(early, 0, 1, no_step).problem, "it has no memory for this copy");
 }
 
 TEST_F(CopyTransfer, a_connection_that_breaks_in_the_middle_leaves_the_older_copy) {
-  store_->begin(run_id, 0);
+  store_->begin(sent_run, 0);
   listener_.reset();
   int served = 0;
   serve([&](comm::PeerConnection& connection) {
@@ -161,7 +161,7 @@ TEST_F(CopyTransfer, a_connection_that_breaks_in_the_middle_leaves_the_older_cop
       std::string refusal;
       std::array<std::byte, 100'000> part;
       ckpt::CopyLabel label{.epoch = 1, .step = 2};
-      std::ranges::copy(run_id, label.run.begin());
+      std::ranges::copy(sent_run, label.run.begin());
       const auto storing = store_->store(sent_shape(), label, 1, refusal);
       ASSERT_TRUE(storing) << refusal;
       connection.receive(part);
@@ -173,7 +173,7 @@ TEST_F(CopyTransfer, a_connection_that_breaks_in_the_middle_leaves_the_older_cop
   seal(0, 1);
   {
     CopySender first(target(), memory_);
-    EXPECT_EQ(send(first, 0, 1, empty).problem, "");
+    EXPECT_EQ(send(first, 0, 1, no_step).problem, "");
   }
   CopySender sender(target(), memory_);
   seal(1, 2);
@@ -184,47 +184,47 @@ TEST_F(CopyTransfer, a_connection_that_breaks_in_the_middle_leaves_the_older_cop
     EXPECT_FALSE(connection.wait());
   }
   EXPECT_EQ(store_->steps_of(sending_rank), std::vector<int64_t>{1});
-  EXPECT_EQ(send(sender, 1, 2, 1).kept, (Steps{2, 1, empty}));
+  EXPECT_EQ(send(sender, 1, 2, 1).kept, (KeptSteps{2, 1, no_step}));
 }
 
 TEST_F(CopyTransfer, a_rank_that_is_gone_is_reported_and_tried_again) {
-  store_->begin(run_id, 0);
+  store_->begin(sent_run, 0);
   const CopySender::Target at = target();
   CopySender sender(at, memory_);
   seal(0, 1);
-  EXPECT_EQ(send(sender, 0, 1, empty).problem, "");
+  EXPECT_EQ(send(sender, 0, 1, no_step).problem, "");
   listener_.reset();
   seal(1, 2);
   const CopySender::State failed = send(sender, 1, 2, 1);
   EXPECT_NE(failed.problem, "");
-  EXPECT_EQ(failed.kept, (Steps{1, empty, empty}));
+  EXPECT_EQ(failed.kept, (KeptSteps{1, no_step, no_step}));
   EXPECT_EQ(failed.failed, 1);
   seal(0, 3);
   EXPECT_NE(send(sender, 0, 3, 1).problem.find("cannot be reached"), std::string::npos);
 }
 
 TEST_F(CopyTransfer, bytes_that_change_on_their_way_are_refused) {
-  store_->begin(run_id, 0);
+  store_->begin(sent_run, 0);
   CopySender sender(target(), memory_);
   seal(0, 1);
-  EXPECT_EQ(send(sender, 0, 1, empty).problem, "");
+  EXPECT_EQ(send(sender, 0, 1, no_step).problem, "");
   seal(1, 2);
   flip(own_.value(), sent_shape().memory_bytes() - 500'000);  // after it was sealed
   const CopySender::State damaged = send(sender, 1, 2, 1);
   EXPECT_EQ(damaged.problem, "its bytes arrived with another hash");
-  EXPECT_EQ(damaged.kept, (Steps{1, empty, empty}));
+  EXPECT_EQ(damaged.kept, (KeptSteps{1, no_step, no_step}));
   EXPECT_EQ(store_->steps_of(sending_rank), std::vector<int64_t>{1});
   // The next copy is sent again.
   seal(1, 3);
-  EXPECT_EQ(send(sender, 1, 3, 1).kept, (Steps{3, 1, empty}));
+  EXPECT_EQ(send(sender, 1, 3, 1).kept, (KeptSteps{3, 1, no_step}));
 }
 
 TEST_F(CopyTransfer, a_kept_copy_that_is_damaged_is_not_used) {
-  store_->begin(run_id, 0);
+  store_->begin(sent_run, 0);
   {
     CopySender sender(target(), memory_);
     seal(0, 1);
-    EXPECT_EQ(send(sender, 0, 1, empty).problem, "");
+    EXPECT_EQ(send(sender, 0, 1, no_step).problem, "");
   }
   begin_next_epoch();
   flip(kept_.value(), 1'000'000);
@@ -232,18 +232,18 @@ TEST_F(CopyTransfer, a_kept_copy_that_is_damaged_is_not_used) {
   EXPECT_EQ(fetch_problem(sent_shape(), 2), "it has no copy of that step");
   flip(kept_.value(), 1'000'000);
   EXPECT_EQ(fetch_problem(sent_shape(), 1), "");
-  store_->begin(run_id, 1);  // no rank reads from then on
+  store_->begin(sent_run, 1);  // no rank reads from then on
   EXPECT_EQ(fetch_problem(sent_shape(), 1), "it has no copy of that step");
 }
 
 TEST_F(CopyTransfer, copies_of_later_steps_and_other_runs_are_emptied) {
-  store_->begin(run_id, 0);
+  store_->begin(sent_run, 0);
   CopySender sender(target(), memory_);
   seal(0, 4);
-  EXPECT_EQ(send(sender, 0, 4, empty).problem, "");
+  EXPECT_EQ(send(sender, 0, 4, no_step).problem, "");
   seal(1, 6);
   EXPECT_EQ(send(sender, 1, 6, 4).problem, "");
-  store_->begin(run_id, 5);
+  store_->begin(sent_run, 5);
   EXPECT_EQ(store_->steps_of(sending_rank), std::vector<int64_t>{4});
   store_->begin("run-2", 5);
   EXPECT_TRUE(store_->steps_of(sending_rank).empty());

@@ -8,7 +8,7 @@
 namespace trireme::train {
 namespace {
 
-std::string run_of(const ckpt::CopyLabel& label) {
+std::string run_in(const ckpt::CopyLabel& label) {
   return {label.run.data(), ::strnlen(label.run.data(), label.run.size())};
 }
 
@@ -44,7 +44,7 @@ void KeptStore::begin(const std::string& run, int64_t step) {
   if (!copies_) return;
   for (ckpt::CopyMemory& memory : copies_->all()) {
     for (const ckpt::FoundCopy& copy : memory.copies()) {
-      if (copy.label.step > step || run_of(copy.label) != run) memory.clear(copy.buffer);
+      if (copy.label.step > step || run_in(copy.label) != run) memory.clear(copy.buffer);
     }
   }
 }
@@ -78,7 +78,7 @@ std::optional<KeptStore::Storing> KeptStore::store(const ckpt::CopyShape& shape,
     refusal = "it has not begun its epoch";
   } else if (memory == nullptr || memory->shape() != shape) {
     refusal = "it has no memory for this copy";
-  } else if (run_of(label) != run_) {
+  } else if (run_in(label) != run_) {
     refusal = "it trains another run";
   } else if (storing_.contains(shape.rank)) {
     refusal = "it is still receiving another copy of this rank";

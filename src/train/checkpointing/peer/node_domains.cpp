@@ -17,7 +17,7 @@
 namespace trireme::train {
 namespace {
 
-std::string host_name() {
+std::string own_host_name() {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
   return host.data();
@@ -57,7 +57,7 @@ std::vector<std::string> domains_by(const FailureDomains& domains, std::span<con
 }  // namespace
 
 std::vector<std::string> domains_of_nodes(Rank& rank, const std::string& file, bool only_warns) {
-  const std::vector<std::string> hosts = rank.all_gather_texts(host_name());
+  const std::vector<std::string> hosts = rank.all_gather_texts(own_host_name());
   std::string text;
   if (rank.is_first()) {
     text = base::Json(domains_by(read_domains(file, only_warns), rank.nodes(), hosts)).dump();

@@ -5,6 +5,7 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <new>
 #include <set>
 #include <string>
 #include <utility>
@@ -207,7 +208,7 @@ Agreement agree(Rank& rank, const spec::ModelSpec& model, const spec::Plan& plan
     Agreement agreed{.point = resume_point(tensors, reports), .fetched = {}, .fetchers = {}};
     if (!agreed.point) return agreed;
     const int64_t step = agreed.point->step;
-    bool has_failed = false;
+    std::string why;  // this rank could not fetch its copy
     for (const int source : agreed.point->sources) {
       const int keeper = keeper_for(reports[static_cast<size_t>(source)], step);
       if (keeper < 0) continue;
@@ -217,14 +218,17 @@ Agreement agree(Rank& rank, const spec::ModelSpec& model, const spec::Plan& plan
       try {
         agreed.fetched = own.fetch(keeper, shape, step);
       } catch (const comm::PeerLost& error) {
-        own.report(fmt::format("the copy of step {} that rank {} keeps is not used: {}", step,
-                               keeper, error.what()));
-        has_failed = true;
+        why = error.what();
+      } catch (const std::bad_alloc&) {
+        why = fmt::format("this host lacks {} bytes for it", shape.bytes);
       }
+      if (why.empty()) continue;
+      own.report(
+          fmt::format("the copy of step {} that rank {} keeps is not used: {}", step, keeper, why));
     }
     if (agreed.fetchers.empty()) return agreed;
     std::ranges::sort(agreed.fetchers);
-    const std::vector<uint8_t> failed = rank.gather(static_cast<uint8_t>(has_failed ? 1 : 0));
+    const std::vector<uint8_t> failed = rank.gather(static_cast<uint8_t>(why.empty() ? 0 : 1));
     if (std::ranges::find(failed, uint8_t{1}) == failed.end()) return agreed;
     for (const int fetcher : agreed.fetchers) {
       if (failed[static_cast<size_t>(fetcher)] == 0) continue;
