@@ -169,7 +169,7 @@ void Run::record(const SavedGeneration& saved) {
 
 void Run::record(int64_t step, const PartnerNews& news) {
   if (!news.is_lost) {
-    log("copies    " + news.text);
+    log("partners  " + news.text);
     return;
   }
   base::log_warning("{}", news.text);
