@@ -200,9 +200,10 @@ bool DisturbedRun::is_ready(const Disturbance& next, LaunchedJob& job) {
   if (!done_.empty() && lines_.newest() <= done_.back().newest) return false;
   const RankPids now = job.processes();
   if (std::ssize(now.ranks) != options_.schedule.ranks) return false;
-  if (!now.is_recorded) return newest_checkpoint() > checkpoint_before_;
+  if (!now.is_recorded && newest_checkpoint() <= checkpoint_before_) return false;
   // Two losses at once are another experiment.
-  return job.is_guarded() && target(next, job).has_value();
+  const bool is_whole = now.guardian == 0 || job.is_guarded();
+  return is_whole && target(next, job).has_value();
 }
 
 bool DisturbedRun::has_recovered() {

@@ -15,6 +15,7 @@
 #include "train/batches/data_sets.h"
 #include "train/batches/run_tokenizer.h"
 #include "train/record/run_log.h"
+#include "train/report/run_text.h"
 #include "train/run/train_hooks.h"
 #include "train/setup/ranks.h"
 #include "train/setup/setup.h"
@@ -42,6 +43,7 @@ struct Bench {
   const base::Json data_contents;
   const optim::LrSchedule lr;
   Platform platform;
+  std::optional<RunPeaks> peaks;  // on the first rank, once they are measured
 };
 
 // Returns what the run resumes from in an epoch: a later one continues with the newest checkpoint,
