@@ -119,8 +119,8 @@ ckpt::CopySteps::Steps send_copy(comm::PeerConnection& connection, const ckpt::C
   return reply.kept;
 }
 
-FetchedCopy fetch_copy(comm::PeerConnection& connection, const ckpt::CopyShape& shape,
-                       int64_t step) {
+FetchedCopy fetch_copy(comm::PeerConnection& connection, const ckpt::CopyShape& shape, int64_t step,
+                       std::span<std::byte> room) {
   auto head = zeroed<CopyHead>();
   head.request = CopyRequest::fetch;
   head.shape = shape;
@@ -132,14 +132,17 @@ FetchedCopy fetch_copy(comm::PeerConnection& connection, const ckpt::CopyShape& 
   if (found.shape != shape || found.label.step != step) {
     throw comm::PeerLost("it has sent another copy");
   }
+  FetchedCopy fetched{.label = found.label, .hash = found.content, .memory = {}, .content = {}};
   const auto bytes = static_cast<size_t>(shape.bytes);
-  FetchedCopy fetched{.label = found.label,
-                      .bytes = std::make_unique_for_overwrite<std::byte[]>(bytes),
-                      .size = shape.bytes};
-  if (receive_content(connection, {fetched.bytes.get(), bytes}) != found.content) {
+  if (room.empty()) {
+    fetched.memory = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    room = {fetched.memory.get(), bytes};
+  }
+  TRIREME_CHECK(room.size() == bytes, "{} bytes of memory for a copy of {}", room.size(), bytes);
+  fetched.content = room;
+  if (receive_content(connection, room) != found.content) {
     throw comm::PeerLost(
-        "the copy is damaged: its bytes do not have the hash that it was sealed "
-        "with");
+        "the copy is damaged: its bytes do not have the hash that it was sealed with");
   }
   return fetched;
 }

@@ -28,14 +28,14 @@ ckpt::CopySteps::Steps send_copy(comm::PeerConnection&, const ckpt::CopyMemory& 
 // A copy that another rank has kept.
 struct FetchedCopy {
   ckpt::CopyLabel label;
-  std::unique_ptr<std::byte[]> bytes;
-  int64_t size = 0;
-
-  std::span<const std::byte> content() const { return {bytes.get(), static_cast<size_t>(size)}; }
+  ckpt::Hash hash;                      // of its content
+  std::unique_ptr<std::byte[]> memory;  // of the content; null: the caller's
+  std::span<const std::byte> content;
 };
-// Fetches the copy of a state of this shape after `step`. Throws PeerLost if there is none, or if
-// its bytes do not have its hash.
-FetchedCopy fetch_copy(comm::PeerConnection&, const ckpt::CopyShape&, int64_t step);
+// Fetches the copy of a state of this shape after `step` into `room`, or if that is empty into new
+// memory. Throws PeerLost if there is none, or if its bytes do not have its hash.
+FetchedCopy fetch_copy(comm::PeerConnection&, const ckpt::CopyShape&, int64_t step,
+                       std::span<std::byte> room = {});
 
 // Serves both until the other side has closed. Throws PeerLost.
 void serve_copies(comm::PeerConnection&, KeptStore&);

@@ -123,10 +123,10 @@ TEST_F(CopyTransfer, copies_are_kept_and_come_back) {
   const comm::PeerStop stop;
   comm::PeerConnection connection(listener_->address(), group_, sending_rank, stop);
   const FetchedCopy fetched = fetch_copy(connection, sent_shape(), 3);
-  EXPECT_TRUE(std::ranges::equal(fetched.content(), memory_.content(0)));
+  EXPECT_TRUE(std::ranges::equal(fetched.content, memory_.content(0)));
   EXPECT_EQ(fetched.label.epoch, 1);
   EXPECT_TRUE(
-      std::ranges::equal(fetch_copy(connection, sent_shape(), 2).content(), memory_.content(1)));
+      std::ranges::equal(fetch_copy(connection, sent_shape(), 2).content, memory_.content(1)));
 }
 
 TEST_F(CopyTransfer, a_copy_that_is_not_for_this_rank_is_refused) {

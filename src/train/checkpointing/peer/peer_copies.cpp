@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/check.h"
@@ -24,6 +25,14 @@ std::string shared_secret(Rank& rank) {
   return rank.gather(own).front().data();
 }
 
+std::optional<int> empty_buffer(const ckpt::CopyMemory& memory) {
+  const std::vector<ckpt::FoundCopy> copies = memory.copies();
+  for (int buffer = 0; buffer < memory.shape().buffers; ++buffer) {
+    if (std::ranges::find(copies, buffer, &ckpt::FoundCopy::buffer) == copies.end()) return buffer;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 PeerCopies::PeerCopies(const Parts& parts)
@@ -40,12 +49,19 @@ PeerCopies::PeerCopies(const Parts& parts)
   addresses_ = parts.rank.all_gather_texts(listener_ ? listener_->address() : "");
 }
 
-FetchedCopy PeerCopies::fetch(int keeper, const ckpt::CopyShape& shape, int64_t step) const {
+FetchedCopy PeerCopies::fetch(int keeper, const ckpt::CopyShape& shape, int64_t step,
+                              ckpt::CopyMemory* own) const {
   const std::string& address = addresses_.at(static_cast<size_t>(keeper));
   if (address.empty()) throw comm::PeerLost("it does not accept connections");
   const comm::PeerStop stop;
   comm::PeerConnection connection(address, group_, number_, stop);
-  return fetch_copy(connection, shape, step);
+  const std::optional<int> buffer = own != nullptr ? empty_buffer(*own) : std::nullopt;
+  if (!buffer) return fetch_copy(connection, shape, step);
+  TRIREME_CHECK(own->shape() == shape, "memory of rank {}", own->shape().rank);
+  FetchedCopy fetched = fetch_copy(connection, shape, step, own->begin(*buffer));
+  own->seal(*buffer, fetched.label, fetched.hash);
+  own->mark_held(*buffer);  // ranks continue only from a step that all have finished
+  return fetched;
 }
 
 void PeerCopies::send_to(const Partners& partners, const ckpt::CopyMemory& own) {

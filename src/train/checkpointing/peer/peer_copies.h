@@ -39,8 +39,9 @@ class PeerCopies {
   // ---- where the epoch continues
   // Returns what an earlier epoch has left in the memory of this rank.
   std::vector<KeptStore::Kept> kept() const { return store_.list(); }
-  // Fetches the copy of this rank's state from rank `keeper`. Throws PeerLost.
-  FetchedCopy fetch(int keeper, const ckpt::CopyShape&, int64_t step) const;
+  // Fetches the copy of this rank's state from rank `keeper`. It becomes one of `own`, which has
+  // its shape, if there is an empty buffer; null: it does not. Throws PeerLost.
+  FetchedCopy fetch(int keeper, const ckpt::CopyShape&, int64_t step, ckpt::CopyMemory* own) const;
 
   // ---- then
   // Makes room for copies of these ranks. Throws OutOfMemory, IoError. All fetches have ended.

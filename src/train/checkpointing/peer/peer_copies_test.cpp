@@ -90,9 +90,18 @@ TEST(PeerCopiesTest, every_rank_finds_its_copy_on_another_node) {
     EXPECT_TRUE(kept[0].copy.is_held);
     rank.barrier();
     const int keeper = partners.keepers[static_cast<size_t>(number)];
-    const FetchedCopy fetched = peers.fetch(keeper, shape_of_peer(number), 4);
+    // The process that had the memory of the first epoch was lost with it.
+    const base::Descriptor descriptor(::memfd_create("own", MFD_CLOEXEC));
+    ckpt::CopyMemory own(descriptor.value(), shape_of_peer(number));
+    const FetchedCopy fetched = peers.fetch(keeper, shape_of_peer(number), 4, &own);
+    ASSERT_EQ(own.copies().size(), 1U);
+    EXPECT_TRUE(own.copies()[0].is_held);
+    EXPECT_EQ(own.copies()[0].label.step, 4);
+    EXPECT_TRUE(own.verify(own.copies()[0].buffer));
+    EXPECT_EQ(fetched.content.data(), own.content(own.copies()[0].buffer).data());
+    EXPECT_NE(peers.fetch(keeper, shape_of_peer(number), 4, nullptr).memory, nullptr);
     EXPECT_EQ(fetched.label.step, 4);
-    EXPECT_TRUE(std::ranges::all_of(fetched.content(), [number](std::byte byte) {
+    EXPECT_TRUE(std::ranges::all_of(fetched.content, [number](std::byte byte) {
       return byte == static_cast<std::byte>(10 + number);
     }));
   });

@@ -132,6 +132,19 @@ void reserve_partners(Incarnation& parts, const CopyChoice& choice, const HostBy
   log_same_domain(parts, partners);
 }
 
+// Makes the memory of this rank's copies before reserve_copies(), unless the host lacks it.
+void make_memory(Incarnation& parts, const ckpt::CopyShape& shape,
+                 std::optional<ckpt::CopyMemory>& made) {
+  HostBytes host = parts.host_bytes();
+  host.peer_bytes = shape.memory_bytes();
+  if (made || missing_bytes(parts, host, available_bytes(parts)) > 0) return;
+  try {
+    made.emplace(parts.start.memory_fd, shape);
+  } catch (const base::OutOfMemory&) {
+    // The copy is used once, in other memory.
+  }
+}
+
 }  // namespace
 
 void open_copies(Incarnation& parts, const CopyChoice& choice) {
@@ -146,9 +159,10 @@ void open_copies(Incarnation& parts, const CopyChoice& choice) {
 
 void agree_on_kept(Incarnation& parts, const CopyChoice& choice, std::optional<KeptState>& kept) {
   const int number = parts.start.number;
-  const auto found = choice.may_exist ? ckpt::CopyMemory::existing(parts.start.memory_fd,
-                                                                   copy_shape(parts, number))
-                                      : std::nullopt;
+  auto found = choice.may_exist
+                   ? ckpt::CopyMemory::existing(parts.start.memory_fd, copy_shape(parts, number))
+                   : std::nullopt;
+  std::optional<ckpt::CopyMemory> made;
   CopiesOfRank copies{
       .memory = found ? &*found : nullptr,
       .report =
@@ -160,7 +174,10 @@ void agree_on_kept(Incarnation& parts, const CopyChoice& choice, std::optional<K
     copies.kept = parts.peers->kept();
     copies.fetch = [&](int keeper, const ckpt::CopyShape& shape, int64_t step) {
       const double begin = obs::steady_seconds();
-      FetchedCopy fetched = parts.peers->fetch(keeper, shape, step);
+      // It outlives this process from now on, too: ranks may give up what they have kept.
+      if (!found && choice.is_on) make_memory(parts, shape, made);
+      ckpt::CopyMemory* const own = found ? &*found : made ? &*made : nullptr;
+      FetchedCopy fetched = parts.peers->fetch(keeper, shape, step, own);
       base::log_info("rank {}: its copy of step {} came from the memory of rank {}: {} in {:.3f} s",
                      number, step, keeper, obs::bytes_text(shape.bytes),
                      obs::steady_seconds() - begin);

@@ -85,10 +85,10 @@ class AgreeOnState : public testing::Test {
                 EXPECT_EQ(asked, shape(1));
                 if (damaged.contains(step)) throw comm::PeerLost("the copy is damaged");
                 const auto bytes = static_cast<size_t>(asked.bytes);
-                FetchedCopy fetched{.label = {},
-                                    .bytes = std::make_unique<std::byte[]>(bytes),
-                                    .size = asked.bytes};
-                fetched.label = write_copy(1, step, {fetched.bytes.get(), bytes});
+                FetchedCopy fetched{.memory = std::make_unique<std::byte[]>(bytes)};
+                const std::span<std::byte> content(fetched.memory.get(), bytes);
+                fetched.label = write_copy(1, step, content);
+                fetched.content = content;
                 return fetched;
               },
           .buffers = agreed_buffers};

@@ -258,7 +258,7 @@ void agree_on_state(Rank& rank, const spec::ModelSpec& model, const spec::Plan& 
   if (!kept && copy != shared.copies.end()) {
     kept = state_in(copy->label, own.memory->content(copy->buffer));
   } else if (!kept && fetched) {
-    kept = state_in(fetched->label, fetched->content());
+    kept = state_in(fetched->label, fetched->content);
     kept->source = StateSource::kept_copy;
   }
   receive_missing(rank, model, plan, *point, kept);
