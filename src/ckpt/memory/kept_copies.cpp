@@ -84,7 +84,7 @@ std::optional<std::vector<CopyShape>> shapes_in(int descriptor) {
                       .rank = entry.rank,
                       .buffers = entry.buffers});
   }
-  if (KeptCopies::memory_bytes(shapes) != size) return std::nullopt;
+  if (KeptCopies::memory_bytes(shapes) > size) return std::nullopt;
   return shapes;
 }
 
@@ -106,26 +106,40 @@ int64_t KeptCopies::memory_bytes(std::span<const CopyShape> shapes) {
 KeptCopies::KeptCopies(int descriptor, std::span<const CopyShape> shapes) {
   TRIREME_CHECK(!shapes.empty(), "copies of no rank");
   const auto before = shapes_in(descriptor);
-  if (!before || !std::ranges::equal(*before, shapes)) {
-    CopyMemory::release(descriptor);
-    const int64_t bytes = memory_bytes(shapes);
-    if (::ftruncate(descriptor, bytes) != 0) throw failure(descriptor, "cannot be made larger");
-    // A page that is missing later would end the process.
-    if (const int failed = ::posix_fallocate(descriptor, 0, bytes); failed != 0) {
-      CopyMemory::release(descriptor);
-      throw base::OutOfMemory(fmt::format("{} bytes of memory for copies of other ranks: {}", bytes,
-                                          std::strerror(failed)));
-    }
-    const std::vector<Entry> entries = entries_of(shapes);
-    const std::span<const std::byte> list = std::as_bytes(std::span(entries));
-    const Head head{.magic = kept_magic,
-                    .version = kept_version,
-                    .count = std::ssize(entries),
-                    .entries = hash_of(list)};
-    write_or_throw(descriptor, list, sizeof head);
-    write_or_throw(descriptor, std::as_bytes(std::span(&head, 1)), 0);
+  if (before && std::ranges::equal(*before, shapes)) {
+    map(descriptor, shapes);
+    return;
   }
+  // Until the new directory is complete there is none.
+  if (size_of(descriptor) > 0) {
+    const Head none{};
+    write_or_throw(descriptor, std::as_bytes(std::span(&none, 1)), 0);
+  }
+  const int64_t bytes = memory_bytes(shapes);
+  if (::ftruncate(descriptor, bytes) != 0) throw failure(descriptor, "has no other size");
+  reserve(descriptor, bytes);
   map(descriptor, shapes);
+  for (CopyMemory& memory : all_) {
+    for (int buffer = 0; buffer < memory.shape().buffers; ++buffer) memory.clear(buffer);
+  }
+  const std::vector<Entry> entries = entries_of(shapes);
+  const std::span<const std::byte> list = std::as_bytes(std::span(entries));
+  const Head head{.magic = kept_magic,
+                  .version = kept_version,
+                  .count = std::ssize(entries),
+                  .entries = hash_of(list)};
+  write_or_throw(descriptor, list, sizeof head);
+  write_or_throw(descriptor, std::as_bytes(std::span(&head, 1)), 0);
+}
+
+void KeptCopies::reserve(int descriptor, int64_t bytes) {
+  const int64_t before = size_of(descriptor);
+  // A page that is missing later would end the process.
+  const int failed = ::posix_fallocate(descriptor, 0, bytes);
+  if (failed == 0) return;
+  if (::ftruncate(descriptor, before) != 0) throw failure(descriptor, "has no other size");
+  throw base::OutOfMemory(fmt::format("{} bytes of memory for copies of other ranks: {}", bytes,
+                                      std::strerror(failed)));
 }
 
 std::optional<KeptCopies> KeptCopies::existing(int descriptor) {

@@ -22,6 +22,8 @@ class KeptCopies {
   // Throws OutOfMemory if there is too little, IoError if the descriptor cannot be mapped.
   // REQUIRES: shapes of different ranks, at least one.
   KeptCopies(int descriptor, std::span<const CopyShape>);
+  // Makes the memory at least so large, with the copies that it has. Throws as above.
+  static void reserve(int descriptor, int64_t bytes);
   // Maps it as it was made; none: it has no intact directory. Throws IoError.
   static std::optional<KeptCopies> existing(int descriptor);
 

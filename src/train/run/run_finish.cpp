@@ -25,7 +25,10 @@ void Run::finish() {
   record_steps(true);
   count_steps();
   parts_->checkpoints->finish();
-  if (parts_->peers) parts_->peers->sender().stop();  // before others end
+  if (parts_->peers) {
+    parts_->peers->sender().stop();  // before others end
+    parts_->peers->settle();
+  }
   summary_.checkpoints = parts_->checkpoints->figures();
   summary_.copies = parts_->checkpoints->copy_figures();
   summary_.saved_step = parts_->rank.gather(summary_.saved_step).front();

@@ -99,6 +99,7 @@ void MemoryCopies::copy(const Point& point) {
   const ckpt::CopyRound round = ckpt::round_of(all_steps);
   mark_held(round.held);
   if (peers_ != nullptr) std::ranges::move(peers_->news(send_problems), std::back_inserter(news_));
+  if (peers_ != nullptr && round.kept) peers_->settle();
   if (is_busy || !ckpt::may_copy(all_steps, memory_.shape().buffers)) {
     ++figures_.skipped;
     next_step_ = point.at.step + pace_.retry();  // a buffer may be free by then

@@ -147,6 +147,7 @@ TEST_F(CopyTransfer, a_copy_that_is_not_for_this_rank_is_refused) {
   store_->reserve(std::array{shape});
   EXPECT_EQ(send(early, 0, 1, no_step).problem, "it has no memory for this copy");
   store_->reserve({});
+  store_->settle();
   EXPECT_EQ(store_->reserved_bytes(), 0);
   EXPECT_EQ(send(early, 0, 1, no_step).problem, "it has no memory for this copy");
 }
@@ -234,6 +235,41 @@ TEST_F(CopyTransfer, a_kept_copy_that_is_damaged_is_not_used) {
   EXPECT_EQ(fetch_problem(sent_shape(), 1), "");
   store_->begin(sent_run, 1);  // no rank reads from then on
   EXPECT_EQ(fetch_problem(sent_shape(), 1), "it has no copy of that step");
+}
+
+TEST_F(CopyTransfer, what_an_epoch_has_left_stays_until_a_copy_arrives) {
+  store_->begin(sent_run, 0);
+  {
+    CopySender sender(target(), memory_);
+    seal(0, 1);
+    EXPECT_EQ(send(sender, 0, 1, no_step).problem, "");
+  }
+  // The next epoch keeps copies of another rank, and ends early.
+  ckpt::CopyShape other = sent_shape();
+  other.rank = sending_rank + 1;
+  other.bytes = 1'000'000;
+  begin_next_epoch();
+  store_->reserve(std::array{other});
+  store_->begin(sent_run, 1);
+  EXPECT_EQ(store_->steps_of(sending_rank), std::vector<int64_t>{1});
+  begin_next_epoch();
+  EXPECT_EQ(fetch_problem(sent_shape(), 1), "");
+  store_->reserve(std::array{other});
+  store_->begin(sent_run, 1);
+  // This one does not.
+  const base::Descriptor descriptor(::memfd_create("other", MFD_CLOEXEC));
+  ckpt::CopyMemory memory(descriptor.value(), other);
+  std::ranges::fill(memory.begin(0), std::byte{1});
+  ckpt::CopyLabel label{.epoch = 1, .step = 2};
+  std::ranges::copy(sent_run, label.run.begin());
+  memory.seal(0, label);
+  CopySender::Target of_other = target();
+  of_other.own = other.rank;
+  CopySender sender(of_other, memory);
+  EXPECT_EQ(send(sender, 0, 2, no_step).problem, "");
+  EXPECT_TRUE(store_->steps_of(sending_rank).empty());
+  EXPECT_EQ(store_->steps_of(other.rank), std::vector<int64_t>{2});
+  EXPECT_EQ(store_->reserved_bytes(), ckpt::KeptCopies::memory_bytes(std::array{other}));
 }
 
 TEST_F(CopyTransfer, copies_of_later_steps_and_other_runs_are_emptied) {

@@ -29,12 +29,25 @@ std::vector<KeptStore::Kept> KeptStore::list() const {
 
 void KeptStore::reserve(std::span<const ckpt::CopyShape> shapes) {
   const std::scoped_lock lock(mutex_);
+  const int64_t bytes = ckpt::KeptCopies::memory_bytes(shapes);
+  if (bytes > 0) ckpt::KeptCopies::reserve(descriptor_, bytes);
+  reserved_.emplace(shapes.begin(), shapes.end());
+}
+
+void KeptStore::make_room() {
+  if (!reserved_) return;
   copies_.reset();
-  if (shapes.empty()) {
+  if (reserved_->empty()) {
     ckpt::CopyMemory::release(descriptor_);
   } else {
-    copies_.emplace(descriptor_, shapes);
+    copies_.emplace(descriptor_, *reserved_);  // the same shapes: with what was left
   }
+  reserved_.reset();
+}
+
+void KeptStore::settle() {
+  const std::scoped_lock lock(mutex_);
+  make_room();
 }
 
 void KeptStore::begin(const std::string& run, int64_t step) {
@@ -73,6 +86,7 @@ std::optional<KeptStore::Storing> KeptStore::store(const ckpt::CopyShape& shape,
                                                    const ckpt::CopyLabel& label, int64_t keep,
                                                    std::string& refusal) {
   const std::scoped_lock lock(mutex_);
+  if (has_begun_) make_room();
   ckpt::CopyMemory* const memory = copies_ ? copies_->of(shape.rank) : nullptr;
   if (!has_begun_) {
     refusal = "it has not begun its epoch";

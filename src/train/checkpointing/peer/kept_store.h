@@ -3,7 +3,8 @@
 // threads that serve these ranks and the one that trains.
 //
 // In an epoch it first has what an earlier one has left, which may be read, and after begin() what
-// ranks store.
+// ranks store. What was left stays until the first rank stores a copy: an epoch that ends before
+// has lost nothing.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +31,10 @@ class KeptStore {
   // Returns the copies whose headers are intact; their content was not compared with its hash.
   std::vector<Kept> list() const;
 
-  // Makes room for copies of these shapes; none: gives the memory back. Throws OutOfMemory,
-  // IoError.
+  // Reserves room for copies of these shapes. Throws OutOfMemory, IoError.
   void reserve(std::span<const ckpt::CopyShape>);
+  // Gives up what was left, if that is not done, and memory beyond the room.
+  void settle();
   int64_t reserved_bytes() const { return ckpt::CopyMemory::reserved_bytes(descriptor_); }
   // The run continues after `step`: empties copies of later steps, and of other runs. From now on
   // ranks store copies, and read none.
@@ -78,7 +80,11 @@ class KeptStore {
  private:
   const int descriptor_;
   mutable std::mutex mutex_;  // guards all below, and the headers of the memory
+  // REQUIRES: mutex_ is held.
+  void make_room();
+
   std::optional<ckpt::KeptCopies> copies_;
+  std::optional<std::vector<ckpt::CopyShape>> reserved_;  // none: what was left has these shapes
   std::string run_;
   bool has_begun_ = false;
   std::set<int> storing_;  // ranks

@@ -44,8 +44,9 @@ class PeerCopies {
   FetchedCopy fetch(int keeper, const ckpt::CopyShape&, int64_t step, ckpt::CopyMemory* own) const;
 
   // ---- then
-  // Makes room for copies of these ranks. Throws OutOfMemory, IoError. All fetches have ended.
+  // As KeptStore. All fetches have ended.
   void reserve(std::span<const ckpt::CopyShape> shapes) { store_.reserve(shapes); }
+  void settle() { store_.settle(); }
   int64_t reserved_bytes() const { return store_.reserved_bytes(); }
   // From now on copies in `own`, which must outlive this object, may be sent to the rank that keeps
   // those of this one.

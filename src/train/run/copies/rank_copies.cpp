@@ -116,6 +116,7 @@ void reserve_partners(Incarnation& parts, const CopyChoice& choice, const HostBy
   if (!parts.peers) return;
   const auto drop = [&parts] {
     parts.peers->reserve({});
+    parts.peers->settle();
     parts.peers.reset();
   };
   if (!choice.is_sent || !parts.copy_memory) {
