@@ -79,7 +79,7 @@ TEST_F(Chaos, a_run_survives_and_an_interrupted_experiment_goes_on) {
 
 TEST_F(Chaos, processes_of_the_launcher_and_spares_may_die_too) {
   const base::Json report = report_of(
-      {"--kills=7", "--kinds=kill,supervisor,guardian,spare", "--spares=1", "--training.steps=180"},
+      {"--kills=7", "--kinds=kill,supervisor,guardian,spare", "--spares=3", "--training.steps=180"},
       7);
   const base::Json& times = report.at("next_step_seconds");
   for (const char* kind : {"supervisor", "guardian", "spare", "kill"}) {
