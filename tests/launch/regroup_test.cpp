@@ -336,7 +336,9 @@ TEST_F(RegroupCopies, copies_that_were_being_written_are_not_used) {
 
 TEST_F(RegroupCopies, replicas_keep_no_copies_by_default) {
   if (!is_full()) GTEST_SKIP() << "TRIREME_FULL=1 runs it";
-  layout_ = {"--parallelism.data_parallel_replicate_degree=4", "--checkpoint.interval=0"};
+  layout_ = {"--parallelism.data_parallel_replicate_degree=2",
+             "--parallelism.data_parallel_shard_degree=2", "--parallelism.zero_stage=1",
+             "--checkpoint.interval=0"};
   is_paced_ = false;
   const std::string expected = quiet_weights();
   const std::vector<Outcome> outcomes = run_with_a_kill(6, 2);
