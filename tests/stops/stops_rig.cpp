@@ -360,12 +360,24 @@ Job::Job(const Scratch& scratch, JobOptions options)
 
 Job::~Job() {
   if (options_.launcher == LauncherKind::srun && !has_ended()) (void)cancel("KILL");
+  kill_all();
+}
+
+void Job::kill_all() {
   if (!has_ended()) signal_launcher(SIGKILL);
+  // The launcher may have other processes, which would start ranks again.
+  for (const pid_t process : processes_of("launch")) ::kill(process, SIGKILL);
   signal_ranks(SIGKILL);
 }
 
 std::vector<pid_t> Job::ranks() {
-  const std::string command = TRIREME_PROGRAM + std::string(1, '\0') + "train" + '\0';
+  const std::vector<pid_t> found = processes_of("train");
+  seen_.insert(found.begin(), found.end());
+  return found;
+}
+
+std::vector<pid_t> Job::processes_of(const std::string& verb) const {
+  const std::string command = TRIREME_PROGRAM + std::string(1, '\0') + verb + '\0';
   std::vector<pid_t> found;
   for (const auto& entry : fs::directory_iterator("/proc")) {
     const std::string name = entry.path().filename().string();
@@ -375,7 +387,6 @@ std::vector<pid_t> Job::ranks() {
     const std::string environment = '\0' + file_text(entry.path() / "environ");
     if (environment.find('\0' + job_mark + job_name_ + '\0') == std::string::npos) continue;
     found.push_back(static_cast<pid_t>(std::stol(name)));
-    seen_.insert(found.back());
   }
   return found;
 }
@@ -506,8 +517,7 @@ Outcome Job::wait() {
     ADD_FAILURE() << name_of(options_.launcher) << (has_ended() ? " ended" : " runs on") << ", and "
                   << ranks().size() << " ranks run on " << max_end_seconds << " s later; log:\n"
                   << log();
-    signal_launcher(SIGKILL);
-    signal_ranks(SIGKILL);
+    kill_all();
   }
   return running_->wait();
 }

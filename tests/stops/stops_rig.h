@@ -127,6 +127,9 @@ class Job {
   Outcome wait();
 
  private:
+  // Returns the processes of the job with this verb of the program.
+  std::vector<pid_t> processes_of(const std::string& verb) const;
+  void kill_all();
   void signal_launcher(int number);
   void signal_ranks(int number);
   void signal_ranks_when_there(int number);      // waits for the first one

@@ -58,7 +58,13 @@ class Stops : public testing::TestWithParam<LauncherKind> {
   // Runs one start that ends by `stop`, and checks where it began and what it saved.
   void stop_once(int number, Stop stop) {
     const bool starts = random_() % 4 == 0;
-    Job job(scratch_, drawn_job({}));
+    JobOptions drawn = drawn_job({});
+    // Otherwise the job goes on (tests/launch: Elastic, Guardian).
+    const bool is_survived = stop == Stop::kill_rank || stop == Stop::kill_launcher;
+    if (is_survived && drawn.launcher == LauncherKind::launch) {
+      drawn.train_words.emplace_back("--no-elastic");
+    }
+    Job job(scratch_, drawn);
     const LauncherKind launcher = job.options().launcher;
     const std::string what = fmt::format("stop {}: {} of {} with {} ranks{}, from step {}", number,
                                          name_of(stop), name_of(launcher), job.options().ranks,
