@@ -211,7 +211,7 @@ TEST_F(Elastic, ranks_without_memory_go_on_with_another_layout_once) {
   ::unsetenv("MALLOC_MMAP_THRESHOLD_");
   ASSERT_TRUE(running->wait_for([&] { return has_step(lacking_steps); })) << running->err();
   const pid_t rank = process_of(2, 0);
-  const rlim_t bytes = mapped_bytes(rank) + (rlim_t{8} << 20);
+  const rlim_t bytes = mapped_bytes(rank) + (rlim_t{24} << 20);
   const rlimit limit{.rlim_cur = bytes, .rlim_max = bytes};
   ASSERT_EQ(::prlimit(rank, RLIMIT_AS, &limit, nullptr), 0);
   const Outcome outcome = running->wait();
