@@ -22,6 +22,29 @@ export function inlinedKeys(prefix) {
   return Object.keys(inlined || {}).filter((key) => key.startsWith(prefix));
 }
 
+// Is the page about to be replaced? Its requests are then aborted, in Firefox with a NetworkError.
+let isLeft = false;
+const stays_after_ms = 1000;  // a user may decide to stay
+window.addEventListener('beforeunload', () => {
+  isLeft = true;
+  window.setTimeout(() => {
+    isLeft = false;
+  }, stays_after_ms);
+});
+window.addEventListener('pageshow', () => {
+  isLeft = false;
+});
+
+// The result of a request; none, ever, if the page is left: its end is no failure to report.
+async function ofThisPage(request) {
+  try {
+    return await request;
+  } catch (error) {
+    if (isLeft) return new Promise(() => {});
+    throw error;
+  }
+}
+
 async function fetched(path, signal) {
   const asked = path === '/api/runs' ? window.early_runs : undefined;  // see early.js; for the first time
   window.early_runs = undefined;
@@ -42,7 +65,7 @@ export async function getJson(path, signal) {
     if (path in inlined) return inlined[path];
     return {missing: 'not part of this report'};
   }
-  return (await fetched(path, signal)).json();
+  return ofThisPage(fetched(path, signal).then((answer) => answer.json()));
 }
 
 export async function getBytes(path, signal) {
@@ -51,7 +74,7 @@ export async function getBytes(path, signal) {
     if (!found) throw new Error('not part of this report');
     return Uint8Array.from(window.atob(found.base64), (letter) => letter.charCodeAt(0)).buffer;
   }
-  return (await fetched(path, signal)).arrayBuffer();
+  return ofThisPage(fetched(path, signal).then((answer) => answer.arrayBuffer()));
 }
 
 // {a: 1, b: ['x', 'y'], c: null} -> "?a=1&b=x&b=y"; what is null is left out.
