@@ -43,7 +43,7 @@ constexpr double outcome_seconds = 10;
 constexpr double elastic_judge_seconds = 0.02;
 // In which a rank ends its groups and copies its state; one that hangs in it is started again.
 constexpr double leave_seconds = 8;
-// While a failure is judged, or the next epoch forms.
+// After a rank was killed, or while the next epoch forms.
 constexpr double short_look_seconds = 0.005;
 
 // ": a.bin: byte 0 of 100 cannot be read any more", " at step 9, last op gemm 2 x 3 x 4".
@@ -117,7 +117,7 @@ class Supervisor {
     while (crew_.is_any_rank_running() || state_.mode == Mode::regrouping || stands_by()) {
       const bool is_regrouping = state_.mode == Mode::regrouping;
       const double pause =
-          is_regrouping || has_bad_ending() ? short_look_seconds : look_seconds / 2;
+          is_regrouping || is_any_rank_killed() ? short_look_seconds : look_seconds / 2;
       for (const int number : processes_.wait(pause)) receive(number);
       if (is_regrouping) {
         guarded([this] { regroup(); });
@@ -229,6 +229,13 @@ class Supervisor {
   bool has_bad_ending() const {
     const auto states = crew_.ranks();
     return std::any_of(states.begin(), states.end(), is_broken);
+  }
+  // It has said nothing that could still be on its way, as one that ended by itself may have.
+  bool is_any_rank_killed() const {
+    const auto states = crew_.ranks();
+    return std::any_of(states.begin(), states.end(), [](const RankProcesses::State& state) {
+      return is_broken(state) && state.ending->signal != 0;
+    });
   }
   // Neither is there a verdict nor was a stop requested.
   bool is_watching() const {
