@@ -254,7 +254,11 @@ class Supervisor {
   void look() {
     give(Event::time_passed);
     crew_.look_after(now(), state_.mode == Mode::running);
-    if (has_bad_ending()) give(Event::rank_failed);
+    if (has_bad_ending()) {
+      // What it printed stands before the verdict about it.
+      for (const int number : processes_.wait(0)) receive(number);
+      give(Event::rank_failed);
+    }
     if (!is_watching()) return;
     guarded([this] {
       announce_launcher();
