@@ -57,7 +57,7 @@ class EpochKeys {
   struct Part {
     int rank = 0, local_rank = 0;
     int64_t epoch = 0;
-    // Of RankInfo, which the spare has inherited.
+    // As in RankInfo; the spare has inherited them.
     int memory_fd = -1, peer_memory_fd = -1;
   };
   void give_part(const std::string& spare, const Part& part);

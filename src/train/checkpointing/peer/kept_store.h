@@ -43,7 +43,7 @@ class KeptStore {
   void mark_held(int64_t step);
 
   // ---- by threads that serve ranks
-  // A copy that is being stored; it is dropped if the object ends before store().
+  // A copy that is being stored; it is dropped if the object ends before seal().
   class Storing {
    public:
     Storing(KeptStore& store, ckpt::CopyMemory& memory, int buffer, std::span<std::byte> content)

@@ -23,7 +23,7 @@ struct Partners {
 };
 
 // `node_of`: the node of each rank; empty: all ranks are on one. `domain_of`: the failure domain of
-// each node, 0, 1, ... Every node keeps the copies of one other, in another domain for as many as
+// node 0, 1, ... Every node keeps the copies of one other, in another domain for as many as
 // possible. The i-th rank of a node has the i-th of its partner, counted again from the first if
 // the partner has fewer. REQUIRES: every node has a rank.
 Partners partners_of(std::span<const int> node_of, std::span<const std::string> domain_of);
