@@ -103,6 +103,18 @@ TEST_F(LostNode, the_only_rank_of_a_node_is_replaced_there) {
   expect_each_step_once(steps);
 }
 
+TEST_F(LostNode, a_bad_file_of_domains_is_refused_before_the_start) {
+  scratch_.write("domains.txt", "alone\n");
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"missing.txt", "missing.txt"}, {"domains.txt", "domains.txt line 1"}};
+  for (const auto& [file, expected] : cases) {
+    const Outcome outcome = launch(4, {"--elastic.domains=" + file})->wait();
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+    EXPECT_NE(outcome.err.find(expected), std::string::npos) << outcome.err;
+    EXPECT_FALSE(scratch_.has("run")) << file;
+  }
+}
+
 TEST_F(LostNode, its_ranks_go_to_a_node_of_spares) {
   if (std::getenv("TRIREME_FULL") == nullptr) GTEST_SKIP() << "TRIREME_FULL=1 runs it";
   constexpr int steps = 100;

@@ -39,6 +39,7 @@
 #include "comm/world/job_token.h"
 #include "comm/world/rank_env.h"
 #include "obs/clock.h"
+#include "train/checkpointing/peer/failure_domains.h"
 #include "train/setup/ranks.h"
 
 namespace trireme::cli {
@@ -65,7 +66,10 @@ config::Config checked_config(const Args& args, const config::ConfigText& given,
                       .source = comm::RankSource::trireme};
   (void)train::choose_backend(config, info);
   check_run_options(args, config);
-  if (options.node == 0) check_run_folder(args, config);
+  if (options.node == 0) {
+    check_run_folder(args, config);
+    (void)train::FailureDomains::read(config.elastic.domains);  // the first rank reads it
+  }
   return config;
 }
 
