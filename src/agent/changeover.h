@@ -15,7 +15,7 @@
 #include "agent/rules/launcher_watch.h"
 #include "agent/rules/placement.h"
 #include "agent/rules/policy.h"
-#include "agent/run_register.h"
+#include "agent/store/run_register.h"
 #include "base/text/json.h"
 #include "comm/failure/verdict.h"
 #include "comm/store/membership.h"

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/supervisor.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -23,16 +20,16 @@
 #include "agent/nodes.h"
 #include "agent/now.h"
 #include "agent/processes/output.h"
+#include "agent/rank_findings.h"
 #include "agent/rules/loss_age.h"
 #include "agent/rules/policy.h"
-#include "agent/run_register.h"
+#include "agent/store/launcher_store.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text/json.h"
 #include "comm/failure/verdict.h"
 #include "comm/world/epochs.h"
 #include "obs/clock.h"
-#include "obs/files/signal_events.h"
 
 namespace trireme::agent {
 namespace {
@@ -45,20 +42,6 @@ constexpr double elastic_judge_seconds = 0.02;
 constexpr double leave_seconds = 8;
 // After a rank was killed, or while the next epoch forms.
 constexpr double short_look_seconds = 0.005;
-
-// ": a.bin: byte 0 of 100 cannot be read any more", " at step 9, last op gemm 2 x 3 x 4".
-std::string cause_text(const obs::Event& event) {
-  if (event.data.contains("exit_code")) return ": " + event.text;
-  const auto op = event.data.find("op");
-  return fmt::format(" at step {}, last op {}", std::max<int64_t>(event.step, 0),
-                     op != event.data.end() && op->is_string() ? op->get<std::string>() : "none");
-}
-
-// Ended neither with exit code 0 nor because of a request to stop.
-bool is_broken(const RankProcesses::State& state) {
-  return state.ending && !state.ending->is_good() &&
-         !(state.ending->signal == 0 && state.ending->exit_code == exit_stopped);
-}
 
 PolicyLimits limits_of(const JobOptions& options) {
   PolicyLimits limits;
@@ -88,8 +71,12 @@ class Supervisor {
               output_.take(rank, is_error, line);
             },
             keeper),
+        store_(options, keeper),
         crew_(options, processes_, keeper),
-        changeover_(options, crew_) {}
+        changeover_(options, crew_),
+        findings_(options, crew_) {
+    findings_.set_started(started_wall_);
+  }
 
   JobResult run() {
     start();
@@ -106,7 +93,8 @@ class Supervisor {
     result_.out = output_.kept();
     result_.epoch = changeover_.epoch();
     agree();
-    for (const char* name : {kept_start, kept_sockets, kept_store_log}) keeper_.erase(name);
+    keeper_.erase(kept_start);
+    store_.forget();
     return result_;
   }
 
@@ -117,13 +105,13 @@ class Supervisor {
     while (crew_.is_any_rank_running() || state_.mode == Mode::regrouping || stands_by()) {
       const bool is_regrouping = state_.mode == Mode::regrouping;
       const double pause =
-          is_regrouping || is_any_rank_killed() ? short_look_seconds : look_seconds / 2;
+          is_regrouping || findings_.is_any_rank_killed() ? short_look_seconds : look_seconds / 2;
       for (const int number : processes_.wait(pause)) receive(number);
       if (is_regrouping) {
         guarded([this] { regroup(); });
         continue;
       }
-      if (now() - looked < look_seconds && !has_bad_ending()) continue;
+      if (now() - looked < look_seconds && !findings_.has_bad_ending()) continue;
       looked = now();
       look();
     }
@@ -131,14 +119,13 @@ class Supervisor {
 
   void start() {
     const auto left = keeper_.find(kept_start);
-    const JobStore opened = open_store();
-    const Crew::Address address{.store = opened.address, .token = opened.token};
+    const Crew::Address address = store_.open();
     if (left) {
       go_on(left->what, address);
       return;
     }
-    changeover_.use(*run_store_, register_.get());
-    enter_store();
+    changeover_.use(store_.of_run(), store_.run_register());
+    store_.enter(changeover_.epoch());
     changeover_.record_start();
     if (options_.saved_step) saved_at_start_ = options_.starts_over ? -1 : options_.saved_step();
     changeover_.begin(saved_at_start_.value_or(-1));
@@ -150,42 +137,6 @@ class Supervisor {
 
   // This node has no ranks, and waits for those of another.
   bool stands_by() const { return !crew_.has_ranks() && is_watching() && !decision_; }
-
-  JobStore open_store() {
-    StoreParts parts;
-    if (options_.is_elastic && options_.node == 0 && has_server()) {
-      register_ = std::make_unique<RunRegister>(options_.run_folder);
-      parts.run_register = &register_->get();
-    }
-    if (keeper_.is_guarded() && options_.node == 0) {
-      const auto log = keeper_.find(kept_store_log);
-      const auto keep_log = [this](int file) { keeper_.put(kept_store_log, {}, std::array{file}); };
-      const bool is_new = !log || log->descriptors.empty();
-      log_ = std::make_unique<comm::StoreLog>(
-          is_new ? comm::StoreLog::new_file()
-                 : base::Descriptor(::fcntl(log->descriptors.front(), F_DUPFD_CLOEXEC, 3)),
-          keep_log);
-      keep_log(log_->descriptor());
-      if (const auto sockets = keeper_.find(kept_sockets)) parts.sockets = sockets->descriptors;
-      parts.log = log_.get();
-    }
-    JobStore opened = open_job_store(options_, options_.deadline_s, SignalQueue::stop(), parts);
-    server_ = std::move(opened.server);
-    run_store_ = std::move(opened.run_store);
-    if (log_ != nullptr && server_ != nullptr) keeper_.put(kept_sockets, {}, server_->sockets());
-    return opened;
-  }
-
-  // Otherwise the store is a folder.
-  bool has_server() const {
-    return options_.all_nodes() == 1 || !comm::parse_store_address(options_.rendezvous).is_folder;
-  }
-
-  void enter_store() {
-    EpochStore entered = enter_epoch(*run_store_, changeover_.epoch(), options_.node);
-    membership_ = std::move(entered.membership);
-    store_ = std::move(entered.store);
-  }
 
   // ---- for a supervisor after this one
   void keep() {
@@ -199,18 +150,19 @@ class Supervisor {
 
   // A supervisor before this one has died.
   void go_on(const base::Json& left, const Crew::Address& address) {
-    changeover_.use(*run_store_, register_.get());
+    changeover_.use(store_.of_run(), store_.run_register());
     changeover_.go_on(left.at("changeover"));
     survived_ = left.at("survived").get<int64_t>();
     started_wall_ = left.at("started").get<double>();
+    findings_.set_started(started_wall_);
     result_.stopped_by = left.at("stopped_by").get<int>();
     if (left.contains("saved_at_start")) saved_at_start_ = left.at("saved_at_start").get<int64_t>();
     const int64_t epoch = changeover_.epoch();
     state_.epoch = epoch;
     state_.judges_from = now() + options_.detect_s;  // ranks announce themselves first
-    enter_store();
+    store_.enter(changeover_.epoch());
     give(Event::time_passed);
-    comm::EpochKeys keys(*run_store_);
+    comm::EpochKeys keys(store_.of_run());
     const std::vector<int> ranks = changeover_.placement().ranks_on(options_.node);
     crew_.go_on(address, keys, epoch, keys.course(epoch) == comm::Course::regroup, ranks);
     keep();
@@ -226,17 +178,6 @@ class Supervisor {
     act(step.action);
   }
 
-  bool has_bad_ending() const {
-    const auto states = crew_.ranks();
-    return std::any_of(states.begin(), states.end(), is_broken);
-  }
-  // It has said nothing that could still be on its way, as one that ended by itself may have.
-  bool is_any_rank_killed() const {
-    const auto states = crew_.ranks();
-    return std::any_of(states.begin(), states.end(), [](const RankProcesses::State& state) {
-      return is_broken(state) && state.ending->signal != 0;
-    });
-  }
   // Neither is there a verdict nor was a stop requested.
   bool is_watching() const {
     return state_.mode == Mode::running || state_.mode == Mode::collecting ||
@@ -254,7 +195,7 @@ class Supervisor {
   void look() {
     give(Event::time_passed);
     crew_.look_after(now(), state_.mode == Mode::running);
-    if (has_bad_ending()) {
+    if (findings_.has_bad_ending()) {
       // What it printed stands before the verdict about it.
       for (const int number : processes_.wait(0)) receive(number);
       give(Event::rank_failed);
@@ -274,7 +215,7 @@ class Supervisor {
       return;
     }
     announced_ = now();
-    membership_->announce("");
+    store_.members().announce("");
   }
   // Neither this process nor its store was stopped or late.
   bool judges_silence() const { return now() >= state_.judges_from; }
@@ -289,7 +230,7 @@ class Supervisor {
   }
 
   bool receive_verdict() {
-    const auto stands = comm::stored_verdict(*store_);
+    const auto stands = comm::stored_verdict(store_.of_epoch());
     if (!stands) return false;
     found_ = *stands;
     conclude();
@@ -302,8 +243,8 @@ class Supervisor {
       give(Event::verdict_given);
       return;
     }
-    const std::vector<comm::RankReport> reports =
-        options_.node == 0 ? all_reports() : std::vector<comm::RankReport>();
+    const RankFindings::Reports reports =
+        options_.node == 0 ? findings_.reports(store_.of_epoch()) : RankFindings::Reports();
     const auto course = changeover_.course_after(*found_, reports);
     keep();
     if (course) give(*course == comm::Course::regroup ? Event::regroup : Event::verdict_given);
@@ -315,10 +256,11 @@ class Supervisor {
     give(Event::time_passed);
     try {
       announce_launcher();
-      changeover_.look(*membership_, now(), judges_silence(), [this](Event event) { give(event); });
+      changeover_.look(store_.members(), now(), judges_silence(),
+                       [this](Event event) { give(event); });
     } catch (const base::Fenced&) {
       // The next epoch may have formed since, with or without this node.
-      if (!comm::EpochKeys(*run_store_).is_formed(changeover_.epoch() + 1)) throw;
+      if (!comm::EpochKeys(store_.of_run()).is_formed(changeover_.epoch() + 1)) throw;
       changeover_.follow_placement();
       give(Event::formed);
     }
@@ -329,10 +271,10 @@ class Supervisor {
   }
 
   void enter() {
-    membership_->leave();
+    store_.members().leave();
     const std::vector<int> fresh = changeover_.enter();
-    enter_store();
-    causes_.clear();
+    store_.enter(changeover_.epoch());
+    findings_.enter_epoch();
     keep();
     for (const int rank : fresh) output_.forget(rank);
     base::log_info("epoch {}: {}; formed {:.2f} s after the failure was found", changeover_.epoch(),
@@ -343,8 +285,8 @@ class Supervisor {
 
   void inspect() {
     if (receive_verdict()) return;
-    const bool has_gone = membership_->changed(0).has_value();
-    const bool listens = options_.node == 0 && now() - listened_ >= listen_seconds();
+    const bool has_gone = store_.members().changed(0).has_value();
+    const bool listens = options_.node == 0 && now() - listened_ >= findings_.listen_seconds();
     if (has_gone || (listens && options_.is_elastic)) found_ = lost_node();
     if (found_) {
       give(Event::launcher_lost);
@@ -352,44 +294,21 @@ class Supervisor {
     }
     // As long as every process runs, only a stall can be found, and the launcher of node 0 alone
     // checks for that: with many ranks, reading all reports from every node would load the store.
-    const bool may_have_died = has_gone || has_bad_ending();
+    const bool may_have_died = has_gone || findings_.has_bad_ending();
     if (!may_have_died && !listens) return;
     listened_ = now();
-    const std::vector<comm::RankReport> reports = all_reports();
-    const auto any = [&](const auto& holds) {
-      return std::any_of(reports.begin(), reports.end(), holds);
-    };
-    const bool is_silent = any([this](const comm::RankReport& report) {
-      return report.ended.empty() && report.position && !report.position->has_left &&
-             report.silent_s > options_.detect_s;
-    });
-    const bool has_died = any([](const comm::RankReport& report) { return !report.ended.empty(); });
-    if (is_silent) {
-      found_ = verdict_of(reports);
-    } else if (!has_died) {
-      found_ = comm::hang_of(reports);
-    }
+    const RankFindings::Reports reports = findings_.reports(store_.of_epoch());
+    found_ = findings_.stall_of(reports);
     if (found_) give(Event::rank_stalled);
     found_.reset();
-    if (has_died) give(Event::rank_lost);
-    const double passed = now() - state_.since;
-    const bool have_all_reported =
-        std::all_of(reports.begin(), reports.end(), [&](const comm::RankReport& report) {
-          return !report.ended.empty() || (report.position && (report.position->has_left ||
-                                                               report.silent_s < passed - 0.01));
-        });
-    if (have_all_reported) give(Event::all_reported);
-  }
-
-  double listen_seconds() const {
-    constexpr double seconds_a_rank = 5e-4;  // at 2,000 ranks once a second
-    return std::max({look_seconds, options_.detect_s / 20, world_ * seconds_a_rank});
+    if (has_died(reports)) give(Event::rank_lost);
+    if (have_all_reported(reports, now() - state_.since)) give(Event::all_reported);
   }
 
   // Returns a verdict about the ranks of a node whose launcher ended without reporting why, or
   // announces itself no more; none if there is no such node.
   std::optional<comm::Verdict> lost_node() {
-    const std::vector<int> lost = changeover_.lost_nodes(*membership_, now(), judges_silence());
+    const std::vector<int> lost = changeover_.lost_nodes(store_.members(), now(), judges_silence());
     if (lost.empty()) return std::nullopt;
     const std::string cause = options_.is_elastic
                                   ? "the launcher of the node has ended, or cannot be reached"
@@ -398,30 +317,6 @@ class Supervisor {
                          .ranks = changeover_.placement().ranks_on(lost.front()),
                          .cause = cause,
                          .text = fmt::format("node {} is lost: {}", lost.front(), cause)};
-  }
-
-  std::vector<comm::RankReport> all_reports() {
-    std::vector<comm::RankReport> reports = comm::read_reports(*store_, world_);
-    for (const RankProcesses::State& state : crew_.ranks()) {
-      comm::RankReport& report = reports[static_cast<size_t>(state.rank)];
-      if (state.ending && !is_broken(state)) report.ended.clear();
-      if (!is_broken(state)) continue;
-      report.ended = state.ending->text() + recorded_cause(state.rank);
-      report.departure =
-          state.departure - world_;  // observed by this process: before reported ones
-    }
-    return reports;
-  }
-
-  // Returns what the handler of fatal signals recorded of a rank that ended, as the rest of a
-  // sentence; empty if it recorded nothing.
-  const std::string& recorded_cause(int rank) {
-    const auto [found, is_new] = causes_.try_emplace(rank);
-    if (!is_new || options_.run_folder.empty()) return found->second;
-    if (const auto event = obs::signal_event_of(options_.run_folder, rank, started_wall_)) {
-      found->second = cause_text(*event);
-    }
-    return found->second;
   }
 
   // ---- actions
@@ -474,11 +369,6 @@ class Supervisor {
     if (result_.failed_at == 0) result_.failed_at = obs::wall_seconds();
   }
 
-  comm::Verdict verdict_of(const std::vector<comm::RankReport>& reports) const {
-    const double silent_s = std::min(comm::silent_limit(options_.deadline_s), options_.detect_s);
-    return comm::verdict_of(reports, {.silent_limit_s = silent_s});
-  }
-
   // Determines which rank failed first, unless that is found already.
   void judge() {
     std::optional<comm::Verdict> verdict = std::exchange(found_, std::nullopt);
@@ -487,7 +377,7 @@ class Supervisor {
     if (!is_watching()) return;
     processes_.look_for_stops();
     try {
-      if (!verdict) verdict = verdict_of(all_reports());
+      if (!verdict) verdict = findings_.verdict_of(findings_.reports(store_.of_epoch()));
       for (const RankProcesses::State& state : crew_.ranks()) {
         if (verdict->ranks != std::vector<int>{state.rank}) continue;
         if (verdict->node.empty()) verdict->node = comm::own_host();
@@ -507,7 +397,7 @@ class Supervisor {
 
   void settle(const comm::Verdict& verdict) {
     try {
-      found_ = comm::settle_verdict(*store_, verdict);
+      found_ = comm::settle_verdict(store_.of_epoch(), verdict);
     } catch (const base::CommAborted& ignored) {  // the store has ended with node 0
       found_ = verdict;
     }
@@ -534,7 +424,8 @@ class Supervisor {
     result_.lost_at = result_.failed_at;
     if (result_.verdict->kind != comm::VerdictKind::stalled) return;
     try {
-      const double age = loss_age(*result_.verdict, all_reports(), options_.detect_s);
+      const double age =
+          loss_age(*result_.verdict, findings_.reports(store_.of_epoch()), options_.detect_s);
       result_.lost_at = std::min(result_.lost_at, result_.concluded_at - age);
     } catch (const base::CommAborted& ignored) {  // the store has ended: look() handles it
     }
@@ -546,7 +437,7 @@ class Supervisor {
   void end_ranks() {
     processes_.drain();
     result_.ranks = crew_.ranks();
-    if (has_bad_ending()) give(Event::rank_failed);
+    if (findings_.has_bad_ending()) give(Event::rank_failed);
     const auto is_settled = [this] {
       return state_.mode == Mode::deciding || state_.mode == Mode::over ||
              state_.mode == Mode::regrouping;
@@ -612,7 +503,7 @@ class Supervisor {
     }
     try {
       agreement().confirm();
-      membership_->leave();
+      store_.members().leave();
     } catch (const base::CommAborted& ignored) {  // node 0 has ended, and with it the store
     } catch (const base::Fenced& ignored) {       // the result says so
     }
@@ -624,13 +515,13 @@ class Supervisor {
                                          ? result_.node_exit_code()
                                          : exit_stopped};
     try {
-      membership_->leave();
+      store_.members().leave();
     } catch (const base::Error& ignored) {  // node 0 has ended, and with it the store
     }
   }
 
   Agreement agreement() {
-    return {*store_, options_.node, changeover_.nodes_with_ranks(), changeover_.nodes()};
+    return {store_.of_epoch(), options_.node, changeover_.nodes_with_ranks(), changeover_.nodes()};
   }
 
   template <class Call>
@@ -666,22 +557,16 @@ class Supervisor {
   PolicyState state_;
   RankOutput output_;
   RankProcesses processes_;
-  std::unique_ptr<RunRegister> register_;  // that the server serves; null: none
-  std::unique_ptr<comm::StoreLog> log_;    // of the server; null: none
-  std::unique_ptr<comm::StoreServer> server_;
-  std::unique_ptr<comm::Store> store_;
-  std::unique_ptr<comm::Membership> membership_;
-  std::unique_ptr<comm::Store> run_store_;  // has entered no epoch
-
+  LauncherStore store_;
   Crew crew_;
   Changeover changeover_;
+  RankFindings findings_;
   double failed_at_ = 0;   // of the epoch before
   int64_t survived_ = -1;  // the last epoch whose verdict was reported by options_.survived
 
   std::optional<int64_t> saved_at_start_;
   double listened_ = 0, announced_ = 0;
   double started_wall_ = obs::wall_seconds();
-  std::map<int, std::string> causes_;   // recorded_cause(), by rank
   std::optional<comm::Verdict> found_;  // what an event is about
   std::optional<Decision> decision_;
   JobResult result_;

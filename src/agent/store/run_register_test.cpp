@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/run_register.h"
+#include "agent/store/run_register.h"
 
 #include <gtest/gtest.h>
 
