@@ -1,77 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 // trireme launch: starts ranks as processes of this host, which may be one of several.
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
-#include <string_view>
-#include <system_error>
 
 #include "agent/guardian/guardian.h"
 #include "agent/guardian/keeper.h"
 #include "agent/guardian/kept_names.h"
 #include "agent/guardian/role.h"
 #include "agent/nodes.h"
-#include "agent/supervisor.h"
 #include "base/error.h"
-#include "base/log.h"
-#include "base/system/descriptor.h"
 #include "base/text/json.h"
-#include "ckpt/disk/posix_disk.h"
-#include "ckpt/generation/folder.h"
-#include "cli/launch/launch_record.h"
-#include "cli/launch/next_layout.h"
+#include "cli/launch/job_course.h"
+#include "cli/launch/launch_call.h"
+#include "cli/launch/launch_token.h"
 #include "cli/run/notices.h"
 #include "cli/run/stop_signals.h"
 #include "cli/run/train_call.h"
-#include "cli/shell/config_options.h"
 #include "cli/shell/environment.h"
 #include "cli/shell/report.h"
 #include "cli/verbs.h"
-#include "comm/store/store_socket.h"
-#include "comm/world/job_token.h"
-#include "comm/world/rank_env.h"
-#include "obs/clock.h"
-#include "train/checkpointing/peer/failure_domains.h"
-#include "train/setup/ranks.h"
 
 namespace trireme::cli {
 namespace {
-
-namespace fs = std::filesystem;
-
-int at_least_one(const Args& args, const std::string& name) {
-  const int value = args.small_integer(name);
-  if (value < 1) throw base::ConfigError(fmt::format("{} {}: at least 1", name, value));
-  return value;
-}
-
-// Throws here, once and before any rank is started, what every rank would throw.
-config::Config checked_config(const Args& args, const config::ConfigText& given,
-                              const agent::JobOptions& options) {
-  const int world = options.ranks_here * options.nodes;
-  const config::Config config = train_config(args, given, world);
-  // A spare node has the ranks of any other.
-  comm::RankInfo info{.rank = options.node % options.nodes * options.ranks_here,
-                      .world = world,
-                      .local_world = options.ranks_here,
-                      .node = options.node,
-                      .source = comm::RankSource::trireme};
-  (void)train::choose_backend(config, info);
-  check_run_options(args, config);
-  if (options.node == 0) {
-    check_run_folder(args, config);
-    (void)train::FailureDomains::read(config.elastic.domains);  // the first rank reads it
-  }
-  return config;
-}
 
 // How a launcher whose ranks are replaced runs: as a supervisor, which a guardian has started.
 struct Guarded {
@@ -91,230 +46,6 @@ struct Guarded {
   agent::Keeper keeper;
   std::optional<agent::Keeper::Found> job;
 };
-
-// A copy of a configuration that only this process can read, in an anonymous file that its ranks
-// inherit.
-class InheritedText {
- public:
-  explicit InheritedText(const std::string& text) : file_(::memfd_create("configuration", 0)) {
-    std::string_view rest = text;
-    while (file_.value() >= 0 && !rest.empty()) {
-      const ssize_t written = ::write(file_.value(), rest.data(), rest.size());
-      if (written < 0) break;
-      rest.remove_prefix(static_cast<size_t>(written));
-    }
-    if (file_.value() < 0 || !rest.empty()) {
-      throw base::IoError(fmt::format("the configuration cannot be passed to the ranks: {}",
-                                      std::generic_category().message(errno)));
-    }
-  }
-  static constexpr std::string_view folder = "/proc/self/fd/";
-  std::string path() const { return fmt::format("{}{}", folder, file_.value()); }
-
- private:
-  base::Descriptor file_;
-};
-
-// The configuration of a call, and the path that its ranks read it from.
-struct LaunchConfig {
-  config::ConfigText given;
-  std::string path;                      // empty: the configuration consists of options alone
-  std::optional<config::Config> loaded;  // none with --program
-  std::optional<InheritedText> inherited;
-};
-
-void read_config(const Args& args, LaunchConfig& config) {
-  config.path = args.text("config");
-  if (args.has("--program")) return;  // its arguments are not those of train
-  config.given = config_text_of(args);
-  // A guardian passes on what could be read once.
-  const bool is_inherited = config.path.starts_with(InheritedText::folder);
-  if (config.path.empty() || !(is_inherited || config::is_read_once(config.path))) return;
-  config.inherited.emplace(config.given.text);
-  config.path = config.inherited->path();
-}
-
-// Returns the arguments that are passed to every rank.
-std::vector<std::string> train_words(const Args& args, const std::string& config) {
-  std::vector<std::string> words;
-  if (!config.empty()) words.push_back(config);
-  for (const Option& option : train_verb().options) {
-    if (!option.name.starts_with("-") || !args.has(option.name)) continue;
-    if (option.kind != Kind::flag) {
-      words.push_back(option.name + "=" + args.text(option.name));
-    } else if (args.flag(option.name)) {
-      words.push_back(option.name);
-    }
-  }
-  words.insert(words.end(), args.overrides().begin(), args.overrides().end());
-  if (args.wants_json()) words.emplace_back("--json");
-  return words;
-}
-
-// Returns what the launchers of all nodes know the job by without communication: arguments and
-// Slurm variables that they have in common.
-std::string public_name_of(const agent::JobOptions& options) {
-  const comm::Environment environment = process_environment();
-  const auto text = [&](const char* name) {
-    const auto found = environment.find(name);
-    return found == environment.end() ? std::string() : found->second;
-  };
-  return fmt::format("{}/{}/{}/{}", options.rendezvous, options.all_nodes(), text("SLURM_JOB_ID"),
-                     text("SLURM_RESTART_COUNT"));
-}
-
-// Sets the token of the job, or where it is found: TRIREME_TOKEN; 128 random bits on one node;
-// those in the run's folder, which the returned file of node 0 holds. Throws ConfigError if other
-// hosts could reach the store and there is neither TRIREME_TOKEN nor a folder.
-std::unique_ptr<comm::JobTokenFile> settle_token(agent::JobOptions& options,
-                                                 const std::string& run_folder) {
-  const comm::Environment environment = process_environment();
-  const auto given = environment.find("TRIREME_TOKEN");
-  const bool is_given = given != environment.end() && !given->second.empty();
-  if (is_given || options.all_nodes() == 1) {
-    options.token = is_given ? given->second : comm::random_token();
-    return nullptr;
-  }
-  options.token = options.public_name;
-  const comm::StoreAddress address = comm::parse_store_address(options.rendezvous);
-  if (address.is_folder || !comm::listens_beyond_loopback(address.host, true)) return nullptr;
-  if (run_folder.empty()) {
-    throw base::ConfigError(comm::no_token_message(fmt::format("node {}", options.node)));
-  }
-  if (options.node != 0) {
-    options.token_folder = run_folder;
-    return nullptr;
-  }
-  auto file = std::make_unique<comm::JobTokenFile>(run_folder, options.public_name);
-  options.token = file->token();
-  return file;
-}
-
-// Returns the file that a supervisor of node 0 before this one has left; null: there is none.
-std::unique_ptr<comm::JobTokenFile> left_token(const agent::JobOptions& options,
-                                               const std::string& run_folder) {
-  const bool is_left = options.node == 0 && !run_folder.empty() &&
-                       comm::read_job_token(run_folder, options.public_name) == options.token;
-  if (!is_left) return nullptr;
-  return std::make_unique<comm::JobTokenFile>(run_folder, options.public_name, options.token);
-}
-
-// Returns the options of the job, without the command of its ranks.
-agent::JobOptions job_options(const Args& args) {
-  agent::JobOptions options{.ranks_here = at_least_one(args, "-n"),
-                            .nodes = at_least_one(args, "--nnodes"),
-                            .node = args.small_integer("--node-rank"),
-                            .spare_nodes = args.small_integer("--spare-nodes"),
-                            .rendezvous = args.text("--rdzv"),
-                            .deadline_s = args.has("--deadline") ? args.number("--deadline") : 600,
-                            .environment = agent::without_role(process_environment()),
-                            .max_restarts = args.integer("--restarts"),
-                            .shows_all = args.text("--output") == "all",
-                            .keeps_out = args.wants_json()};
-  constexpr int max_here = 1024, max_ranks = 1 << 20;
-  if (options.ranks_here > max_here || options.nodes > max_ranks / options.ranks_here) {
-    throw base::ConfigError(
-        fmt::format("-n {} on {} nodes: at most {} ranks per node and {} in all",
-                    options.ranks_here, options.nodes, max_here, max_ranks));
-  }
-  if (options.spare_nodes < 0 || options.spare_nodes > max_here) {
-    throw base::ConfigError(
-        fmt::format("--spare-nodes {}: from 0 to {}", options.spare_nodes, max_here));
-  }
-  if (options.node < 0 || options.node >= options.all_nodes()) {
-    const std::string spare_nodes =
-        options.spare_nodes > 0 ? fmt::format(" --spare-nodes {}", options.spare_nodes) : "";
-    throw base::ConfigError(fmt::format("--node-rank {}: must be from 0 to {} with --nnodes {}{}",
-                                        options.node, options.all_nodes() - 1, options.nodes,
-                                        spare_nodes));
-  }
-  if (options.all_nodes() > 1 && options.rendezvous.empty()) {
-    throw base::ConfigError(
-        "--nnodes needs --rdzv host:port, the same on every node: an address of node 0 that the "
-        "others can reach");
-  }
-  if (!(options.deadline_s > 0)) {
-    throw base::ConfigError(
-        fmt::format("--deadline {:g}: must be above 0 seconds", options.deadline_s));
-  }
-  if (options.max_restarts < 0) {
-    throw base::ConfigError(fmt::format("--restarts {}: at least 0", options.max_restarts));
-  }
-  options.public_name = public_name_of(options);
-  return options;
-}
-
-// The configuration of a job that has begun.
-config::Config begun_config(const Args& args, const config::ConfigText& given,
-                            const agent::JobOptions& options) {
-  return asked_config(args, given, options.ranks_here * options.nodes);
-}
-
-// Returns the step of the newest committed checkpoint; -1 if there is none.
-int64_t newest_step(const fs::path& folder) {
-  const std::unique_ptr<ckpt::Disk> disk = ckpt::posix_disk();
-  const std::vector<int64_t> steps = ckpt::committed_steps(*disk, folder);
-  return steps.empty() ? -1 : *std::max_element(steps.begin(), steps.end());
-}
-
-// Returns a command that resumes from the newest checkpoint.
-std::vector<std::string> resuming(std::vector<std::string> command) {
-  std::erase_if(command, [](const std::string& word) {
-    return word == "--overwrite" || word == "--take-over" || word.starts_with("--resume=");
-  });
-  command.emplace_back("--resume=auto");
-  return command;
-}
-
-// Lost ranks are replaced where there are others whose processes can go on, and checkpoints to go
-// back to. Throws ConfigError for spares that would wait for nothing.
-void settle_elastic(const Args& args, const LaunchConfig& launched, agent::JobOptions& options) {
-  options.is_elastic = !args.flag("--no-elastic") && options.ranks_here * options.nodes > 1 &&
-                       launched.loaded && launched.loaded->checkpoint.enable;
-  options.spares = args.small_integer("--spares");
-  if (options.spares < 0 || options.spares > 1024) {
-    throw base::ConfigError(fmt::format("--spares {}: from 0 to 1024", options.spares));
-  }
-  if (options.node >= options.nodes && options.spares == 0) options.spares = options.ranks_here;
-  if ((options.spares == 0 && options.spare_nodes == 0) || options.is_elastic) return;
-  throw base::ConfigError(
-      "--spares and --spare-nodes need ranks that are replaced when they are lost: at least two "
-      "processes of "
-      "`trireme train`, checkpoints (checkpoint.enable), and no --no-elastic");
-}
-
-// Reads the configuration into `launched`, which must outlive the ranks, and sets their command.
-// `goes_on`: the job has begun, and everything was checked before that.
-void add_command(const Args& args, bool goes_on, LaunchConfig& launched,
-                 agent::JobOptions& options) {
-  read_config(args, launched);
-  const std::vector<std::string> words = train_words(args, launched.path);
-  fs::path folder;
-  if (args.has("--program")) {
-    options.command = {args.text("--program")};
-  } else {
-    std::error_code error;
-    options.command = {fs::read_symlink("/proc/self/exe", error).string(), "train"};
-    const Args train_args = parse_words(train_verb(), words);
-    const config::Config config = goes_on ? begun_config(train_args, launched.given, options)
-                                          : checked_config(train_args, launched.given, options);
-    if (!args.has("--deadline")) options.deadline_s = config.comm.deadline_s;
-    options.detect_s = config.elastic.detect_s;
-    folder = config.job.dump_folder;
-    options.run_folder = folder.string();
-    options.starts_over = args.flag("--overwrite") || args.text("--resume") != "auto";
-    options.saved_step = [checkpoints = folder / config.checkpoint.folder] {
-      return newest_step(checkpoints);
-    };
-    launched.loaded = config;
-  }
-  options.command.insert(options.command.end(), words.begin(), words.end());
-  options.replacing_command = args.has("--program") ? options.command : resuming(options.command);
-  settle_elastic(args, launched, options);
-  options.flight_folder =
-      fs::absolute(args.has("--flight") ? fs::path(args.text("--flight")) : folder / "flight")
-          .string();
-}
 
 base::Json result_json(const agent::JobResult& result, const agent::JobOptions& options) {
   base::Json out = {{"ok", result.is_good()}, {"exit_code", result.decision.exit_code}};
@@ -338,103 +69,6 @@ base::Json result_json(const agent::JobResult& result, const agent::JobOptions& 
   const base::Json first = base::Json::parse(result.out, nullptr, false);
   if (first.is_object()) out["result"] = first;
   return out;
-}
-
-// Sets the token by which a launcher whose call is wrong reaches the others. Node 0 serves a store
-// that holds nothing but the reason, so it needs no secret.
-void find_token_after_failure(const Args& args, agent::JobOptions& options) {
-  const std::string folder = args.has("--program") ? "" : run_folder_of(args);
-  options.token = options.public_name;
-  if (options.node != 0 && !folder.empty()) (void)settle_token(options, folder);
-}
-
-// How far a job has come.
-struct JobCourse {
-  int64_t recoveries = 0;
-  double started = 0;  // in seconds since 1970: its ranks, the last time; 0: they are not yet
-  std::vector<std::string> layout;  // the keys that a lack of memory has changed; empty: none
-};
-
-// What a supervisor after this one has to know of the job, beside the call.
-void keep_job(agent::Keeper& keeper, const agent::JobOptions& options, const JobCourse& course) {
-  keeper.put(agent::kept_job, {{"token", options.token},
-                               {"epoch", options.epoch},
-                               {"restarts", options.restarts},
-                               {"fruitless", options.fruitless},
-                               {"starts_over", options.starts_over},
-                               {"layout", course.layout},
-                               {"recoveries", course.recoveries},
-                               {"started", course.started}});
-}
-
-void append(std::vector<std::string>& words, const std::vector<std::string>& more) {
-  words.insert(words.end(), more.begin(), more.end());
-}
-
-// Sets what keep_job() has kept, and returns the rest.
-JobCourse go_on(const base::Json& job, agent::JobOptions& options) {
-  options.token = job.at("token").get<std::string>();
-  options.epoch = job.at("epoch").get<int64_t>();
-  options.restarts = job.at("restarts").get<int64_t>();
-  options.fruitless = job.at("fruitless").get<int64_t>();
-  options.starts_over = job.at("starts_over").get<bool>();
-  JobCourse course{.recoveries = job.at("recoveries").get<int64_t>(),
-                   .started = job.at("started").get<double>(),
-                   .layout = job.at("layout").get<std::vector<std::string>>()};
-  append(options.replacing_command, course.layout);
-  if (options.restarts > 0 || !course.layout.empty()) options.command = options.replacing_command;
-  return course;
-}
-
-// Changes the options so that the next start resumes from the newest checkpoint.
-void prepare_restart(agent::JobOptions& options, const agent::JobResult& before) {
-  append(options.replacing_command, before.decision.layout);
-  options.command = options.replacing_command;
-  options.epoch = before.epoch + 1;
-  if (before.decision.layout.empty()) ++options.restarts;
-  options.fruitless = before.decision.fruitless;
-  options.starts_over = false;
-}
-
-// Starts the job, and again as long as the launchers decide so.
-agent::JobResult run_starts(agent::JobOptions& options, const LaunchConfig& launched,
-                            agent::Keeper& keeper, JobCourse& course) {
-  while (true) {
-    if (course.started == 0) course.started = obs::wall_seconds();
-    keep_job(keeper, options, course);
-    options.survived = [&](const agent::JobResult& result) {
-      ++course.recoveries;
-      keep_job(keeper, options, course);
-      if (launched.loaded && options.node == 0) {
-        record_failure(*launched.loaded, {.result = result, .started = course.started});
-      }
-    };
-    options.next_layout = [&] {
-      const bool may_ask = launched.loaded && course.layout.empty();  // once for a job
-      return may_ask ? layout_after_lack(*launched.loaded, options.world(), course.started)
-                     : std::vector<std::string>();
-    };
-    agent::JobResult result = agent::run_start(options, keeper);
-    const agent::Decision& decision = result.decision;
-    if (launched.loaded && options.node == 0) {
-      record_failure(*launched.loaded, {.result = result, .started = course.started});
-    }
-    if (!decision.reason.empty()) base::log(base::LogLevel::error, decision.reason);
-    if (!decision.restarts) return result;
-    prepare_restart(options, result);
-    course.started = 0;
-    if (!decision.layout.empty()) {
-      course.layout = decision.layout;
-      base::log_info("the job goes on with another layout, once, from the newest checkpoint: {}",
-                     fmt::join(course.layout, " "));
-      continue;
-    }
-    const std::string wait =
-        decision.wait_s > 0 ? fmt::format(" in {:g} s", decision.wait_s) : std::string();
-    base::log_info("restart {} of {}{}: from the newest checkpoint", options.restarts,
-                   options.max_restarts, wait);
-    agent::wait_for_restart(decision.wait_s);
-  }
 }
 
 // Makes this process the guardian of the job, and returns its exit code.
