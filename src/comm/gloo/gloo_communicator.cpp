@@ -15,7 +15,6 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "comm/gloo/gloo_mesh.h"
 
 namespace trireme::comm {
 namespace {
@@ -23,7 +22,11 @@ namespace {
 using Milliseconds = std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-// Tags of messages differ from those of collectives.
+// A tag: which group (14 bits), message or collective, and a number. Gloo's own algorithms have
+// tags with an id that is a multiple of 64, which no shared group has.
+constexpr int id_shift = 50;
+constexpr uint64_t max_id = (uint64_t{1} << (64 - id_shift)) - 1;
+constexpr uint64_t groups_of_group = 64;
 constexpr uint64_t message_tag = uint64_t{1} << 48;
 
 Milliseconds milliseconds(double seconds) {
@@ -38,7 +41,7 @@ class GlooCommunicator::Transfers {
  public:
   Transfers(GlooCommunicator& group, uint64_t tag)
       : group_(group),
-        context_(*group.context_),
+        context_(*group.lane_.mesh),
         tag_(tag),
         end_(Clock::now() + milliseconds(group.options().deadline_s)) {}
   ~Transfers() {
@@ -50,13 +53,13 @@ class GlooCommunicator::Transfers {
 
   void receive(int from, std::byte* data, int64_t bytes) {
     receives_.push_back(context_.createUnboundBuffer(data, static_cast<size_t>(bytes)));
-    receives_.back()->recv(from, tag_);
+    receives_.back()->recv(group_.in_mesh(from), tag_);
   }
   void send(int to, const std::byte* data, int64_t bytes) {
     // Gloo does not write what it sends.
     sends_.push_back(
         context_.createUnboundBuffer(const_cast<std::byte*>(data), static_cast<size_t>(bytes)));
-    sends_.back()->send(to, tag_);
+    sends_.back()->send(group_.in_mesh(to), tag_);
   }
   void wait() {
     {
@@ -90,31 +93,42 @@ class GlooCommunicator::Transfers {
   std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> receives_, sends_;
 };
 
-GlooCommunicator::GlooCommunicator(ProcessWorld& world,
-                                   std::shared_ptr<gloo::transport::Device> device,
-                                   ProcessGroup group, Options options)
+GlooCommunicator::GlooCommunicator(ProcessWorld& world, Lane lane, ProcessGroup group,
+                                   Options options)
     : Communicator(group.rank, group.world_ranks, std::move(options), world.recorder()),
       world_(world),
-      device_(std::move(device)),
       group_(std::move(group)),
+      lane_(std::move(lane)),
       sends_(static_cast<size_t>(size())),
       receives_(static_cast<size_t>(size())) {
   if (size() == 1) return;
-  guarded([&] {
-    context_ = std::make_shared<GlooMesh>(world_, group_, device_, this->options().deadline_s);
-  });
-  wake_.emplace(world_, [this] {
-    // A wait that times out closes all connections of the context, and so wakes every waiter at the
-    // peers, and most here.
-    std::byte nothing{};
-    const auto buffer = context_->createUnboundBuffer(&nothing, 1);
-    try {
-      buffer->waitRecv(Milliseconds(1));
-    } catch (const std::exception&) {
-      // Expected: nothing arrives.
-    }
+  const bool is_own = lane_.mesh == nullptr;
+  if (is_own) {
+    guarded([this] {
+      lane_.mesh =
+          std::make_shared<GlooMesh>(world_, group_, lane_.device, this->options().deadline_s);
+    });
+  }
+  wake_.emplace(world_, [this, is_own] {
     cancel_waits();
+    if (is_own) lane_.mesh->close_pairs();
   });
+}
+
+GlooCommunicator::Lane GlooCommunicator::next_lane(const ProcessGroup& subgroup,
+                                                   const Options& options) {
+  const uint64_t id = groups_of_group * lane_.id + static_cast<uint64_t>(splits_);
+  const bool has_id = static_cast<uint64_t>(splits_) < groups_of_group && id <= max_id;
+  // Gloo's sums work on a mesh of the group.
+  const bool is_shared = lane_.is_shared && has_id && options.fixed_order;
+  return {.device = lane_.device,
+          .mesh = is_shared && subgroup.size() > 1 ? lane_.mesh : nullptr,
+          .is_shared = is_shared,
+          .id = id};
+}
+
+uint64_t GlooCommunicator::tag_of(uint64_t number) const {
+  return lane_.is_shared ? (lane_.id << id_shift) + number : number;
 }
 
 // Gloo does not list a send that was queued while its connection was closing: nothing else would
@@ -122,6 +136,7 @@ GlooCommunicator::GlooCommunicator(ProcessWorld& world,
 // is repeated until all waits have ended.
 void GlooCommunicator::cancel_waits() noexcept {
   constexpr int max_tries = 200;
+  auto pause = std::chrono::microseconds(100);
   for (int tries = 0; tries < max_tries; ++tries) {
     {
       const std::scoped_lock lock(transfers_mutex_);
@@ -129,7 +144,8 @@ void GlooCommunicator::cancel_waits() noexcept {
       if (transfers_.empty()) return;
       for (Transfers* transfers : transfers_) transfers->cancel_waits();
     }
-    std::this_thread::sleep_for(Milliseconds(5));
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, std::chrono::microseconds(5000));
   }
 }
 
@@ -240,7 +256,7 @@ void GlooCommunicator::do_broadcast(Stream& stream, Tensor inout, int root) {
 }
 
 void GlooCommunicator::do_send(Stream& stream, ConstTensor tensor, int to) {
-  const uint64_t tag = message_tag + sends_[static_cast<size_t>(to)]++;
+  const uint64_t tag = tag_of(message_tag + sends_[static_cast<size_t>(to)]++);
   enqueue(stream, [this, tag, data = tensor.data, bytes = tensor.bytes(), to] {
     Transfers transfers(*this, tag);
     transfers.send(to, data, bytes);
@@ -249,7 +265,7 @@ void GlooCommunicator::do_send(Stream& stream, ConstTensor tensor, int to) {
 }
 
 void GlooCommunicator::do_recv(Stream& stream, Tensor tensor, int from) {
-  const uint64_t tag = message_tag + receives_[static_cast<size_t>(from)]++;
+  const uint64_t tag = tag_of(message_tag + receives_[static_cast<size_t>(from)]++);
   enqueue(stream, [this, tag, data = tensor.data, bytes = tensor.bytes(), from] {
     Transfers transfers(*this, tag);
     transfers.receive(from, data, bytes);
@@ -276,7 +292,7 @@ void GlooCommunicator::do_barrier() {
 bool GlooCommunicator::do_all_reduce(Stream& stream, Tensor inout, Reduce reduce) {
   if (inout.dtype != base::DType::f32) return false;
   enqueue(stream, [this, tag = next_tag(), inout, reduce] {
-    gloo::AllreduceOptions all(context_);
+    gloo::AllreduceOptions all(lane_.mesh);
     all.setOutput(reinterpret_cast<float*>(inout.data), static_cast<size_t>(inout.elements()));
     all.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
     using Reduction = void (*)(void*, const void*, const void*, size_t);
@@ -292,7 +308,8 @@ bool GlooCommunicator::do_all_reduce(Stream& stream, Tensor inout, Reduce reduce
 std::unique_ptr<Communicator> GlooCommunicator::do_split(int color, int key, Options options) {
   const SyncPoint point = {"split", splits_++, this->options().deadline_s, true};
   ProcessGroup subgroup = split_group(world_, group_, point, color, key).subgroup;
-  return std::make_unique<GlooCommunicator>(world_, device_, std::move(subgroup),
+  Lane lane = next_lane(subgroup, options);
+  return std::make_unique<GlooCommunicator>(world_, std::move(lane), std::move(subgroup),
                                             std::move(options));
 }
 

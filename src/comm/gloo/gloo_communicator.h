@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A group of processes over Gloo. Every group has its own Gloo context (its connections); one
-// thread of the process serves all of them. Every call has its own tag, so that ranks that disagree
-// about the next call wait, and are reported, instead of receiving each other's bytes.
+// A group of processes over Gloo. Groups share the connections of the world, and each has its own
+// tags; one thread of the process serves all of them. Every call has its own tag, so that ranks
+// that disagree about the next call wait, and are reported, instead of receiving each other's
+// bytes.
 #pragma once
 
 #include <gloo/context.h>
@@ -17,15 +18,24 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/gloo/gloo_mesh.h"
 #include "comm/world/process_group.h"
 
 namespace trireme::comm {
 
 class GlooCommunicator final : public Communicator {
  public:
-  // Collective over the group.
-  GlooCommunicator(ProcessWorld& world, std::shared_ptr<gloo::transport::Device> device,
-                   ProcessGroup group, Options options);
+  // How a group reaches its ranks.
+  struct Lane {
+    std::shared_ptr<gloo::transport::Device> device;  // shared by all groups of the process
+    std::shared_ptr<GlooMesh> mesh;                   // null in a group of one
+    // Whether the ranks of the mesh are those of the world, and `id` is the group's part of tags;
+    // otherwise the mesh is the group's own.
+    bool is_shared = false;
+    uint64_t id = 0;
+  };
+  // A lane without a mesh gets one: the ranks of the group are connected. Collective.
+  GlooCommunicator(ProcessWorld& world, Lane lane, ProcessGroup group, Options options);
   ~GlooCommunicator() override;
 
   void abort(const std::string& reason) noexcept override;
@@ -33,6 +43,12 @@ class GlooCommunicator final : public Communicator {
 
  private:
   class Transfers;
+
+  // Returns the lane of the group that was split off last.
+  Lane next_lane(const ProcessGroup& subgroup, const Options& options);
+  int in_mesh(int rank) const {
+    return lane_.is_shared ? group_.world_ranks[static_cast<size_t>(rank)] : rank;
+  }
 
   void do_all_gather(Stream&, Tensor out, ConstTensor in) override;
   void do_exchange(Stream&, Tensor out, const std::byte* in, int64_t stride_bytes,
@@ -53,19 +69,19 @@ class GlooCommunicator final : public Communicator {
   void guarded(const std::function<void()>& work);
   // Ends all waits in this group, and those that begin later.
   void cancel_waits() noexcept;
-  uint64_t next_tag() { return next_tag_++; }
+  uint64_t tag_of(uint64_t number) const;
+  uint64_t next_tag() { return tag_of(next_tag_++); }
 
   ProcessWorld& world_;
-  std::shared_ptr<gloo::transport::Device> device_;  // shared by all groups of the process
   const ProcessGroup group_;
-  std::shared_ptr<gloo::Context> context_;  // null in a group of one
+  Lane lane_;
   uint64_t next_tag_ = 0;
   std::vector<uint64_t> sends_, receives_;  // messages, by rank of the group
   int64_t splits_ = 0, texts_gathered_ = 0;
   std::mutex transfers_mutex_;  // guards is_cancelled_ and transfers_
   bool is_cancelled_ = false;
   std::set<Transfers*> transfers_;          // in wait(), or about to enter it
-  std::optional<ProcessWorld::Wake> wake_;  // last: destroyed before the context
+  std::optional<ProcessWorld::Wake> wake_;  // last: destroyed before the lane
 };
 
 }  // namespace trireme::comm

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/system/start_thread.h"
 #include "comm/gloo.h"
 #include "comm/gloo/gloo_communicator.h"
@@ -97,6 +98,47 @@ GlooMesh::GlooMesh(ProcessWorld& world, const ProcessGroup& group,
   }
 }
 
+// Gloo waits for the next turn of its thread before it lets go of a connection, up to 10 ms: they
+// are closed side by side.
+template <typename Each>
+void GlooMesh::for_each_pair(const Each& each) noexcept {
+  constexpr int max_threads = 64;
+  const int threads = std::min(max_threads, size - 1);
+  for (int first = 1; first <= threads; ++first) {
+    const auto close_some = [this, each, first, threads] {
+      for (int step = first; step < size; step += threads) {
+        each(transportContext_->getPair((rank + step) % size));
+      }
+    };
+    try {
+      closing_.push_back(base::start_thread("that closes connections", close_some));
+    } catch (const base::Error&) {  // no more threads: it takes longer
+      close_some();
+    }
+  }
+}
+
+void GlooMesh::close_pairs() noexcept {
+  for_each_pair([](const std::unique_ptr<gloo::transport::Pair>& pair) {
+    try {
+      if (pair) pair->close();
+    } catch (const std::exception& error) {
+      base::log_warning("a connection of an aborted group was not closed: {}", error.what());
+    }
+  });
+}
+
+GlooMesh::~GlooMesh() {
+  const auto join = [this] {
+    for (std::thread& thread : closing_) thread.join();
+    closing_.clear();
+  };
+  join();
+  if (!transportContext_) return;
+  for_each_pair([](std::unique_ptr<gloo::transport::Pair>& pair) { pair.reset(); });
+  join();
+}
+
 void GlooMesh::connect(ProcessWorld& world, const ProcessGroup& group, double deadline_s) {
   std::string own;  // the addresses of the pairs of this rank, by peer, all of one length
   for (int peer = 0; peer < size; ++peer) {
@@ -143,8 +185,9 @@ std::string gloo_status() { return ""; }
 std::unique_ptr<Communicator> make_gloo(ProcessWorld& world, Communicator::Options options) {
   options.debug = options.debug || world.info().debug;
   if (options.nodes.empty()) options.nodes = nodes_of_ranks(world, options.deadline_s);
-  return std::make_unique<GlooCommunicator>(world, make_gloo_device(world),
-                                            world_group(world, "world"), std::move(options));
+  return std::make_unique<GlooCommunicator>(
+      world, GlooCommunicator::Lane{.device = make_gloo_device(world), .is_shared = true},
+      world_group(world, "world"), std::move(options));
 }
 
 }  // namespace trireme::comm
