@@ -65,15 +65,20 @@ TEST_P(HangTest, the_rank_whose_kernel_spins_is_named) {
 }
 
 TEST_F(LostGpuRankTest, a_rank_whose_kernel_spins_is_replaced_and_the_bits_stay) {
-  for (const int ranks : {2, 4}) expect_spin_is_survived(ranks, true, 500);
+  // Long enough for the spin, also if steps are fast.
+  expect_spin_is_survived(2, true, 1000);
+  expect_spin_is_survived(4, true, 400);
 }
 
-// TRIREME_KILLS: how many ranks are killed. TRIREME_STEPS: how long the run is; a spare is warm
-// about 15 s after it was started.
+// TRIREME_KILLS: how many ranks are killed, of 2 and 4, without and with a spare; otherwise two in
+// two of these cases. TRIREME_STEPS: how long the run is; a spare is warm about 15 s after it was
+// started.
 TEST_F(LostGpuRankTest, killed_ranks_are_replaced_and_the_bits_stay) {
-  const int kills = number_of("TRIREME_KILLS", 2), steps = number_of("TRIREME_STEPS", 300);
+  const int kills = number_of("TRIREME_KILLS", 2), steps = number_of("TRIREME_STEPS", 150);
+  const bool has_all = std::getenv("TRIREME_KILLS") != nullptr;
   for (const int ranks : {2, 4}) {
     for (const int spares : {0, 1}) {
+      if (!has_all && spares != (ranks == 4)) continue;
       const Scratch scratch;
       std::vector<std::string> words = {"chaos", "--json", "--kinds=kill", "--seed=7"};
       words.insert(words.end(), {"-n", std::to_string(ranks)});
