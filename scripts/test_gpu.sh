@@ -172,7 +172,7 @@ at_once=$((cores < 4 ? 2 : cores > 24 ? 12 : cores / 2))
 gpu_tests=$build/tests/gpu_tests
 
 # The longest come first. The tests of the driver's memory have the GPU for themselves.
-nccl_tests=$build/tests/nccl_tests nccl_steps='NcclTest.ten_steps*'
+nccl_tests=$build/tests/nccl_tests nccl_steps='NcclTest.ten_steps*' lost_ranks='*HangTest.*:LostGpuRankTest.*'
 each nccl 240 "$nccl_tests" "$nccl_steps"
 each "thread ranks" 200 "$gpu_tests" 'RanksTest.*'
 job collectives timeout -k 5 180 "$build/comm_test" --gtest_brief=1 --gtest_filter='*cuda*'
@@ -185,8 +185,12 @@ fi
 run_jobs "$at_once"
 ((only_ranks)) || job memory timeout -k 5 200 "$gpu_tests" --gtest_brief=1 --gtest_filter='MemoryTest.*'
 run_jobs 1
-each nccl 240 "$nccl_tests" "*-$nccl_steps"
+each nccl 240 "$nccl_tests" "*-$nccl_steps:$lost_ranks"
 run_jobs $((at_once / 4 > 0 ? at_once / 4 : 1))
+# Their times are measured: two at a time. The last lines of their output have them.
+each 'lost ranks' 3000 "$nccl_tests" "$lost_ranks"
+run_jobs 2
+grep -h -e ' named; ' -e ' to the next step ' -e '^from the loss of ' "$results"/*.log
 if ((memcheck)); then
   if command -v compute-sanitizer >/dev/null; then
     part memcheck compute-sanitizer --tool memcheck --error-exitcode 9 --print-limit 20 \

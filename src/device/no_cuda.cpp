@@ -2,6 +2,7 @@
 // Compiled instead of device/cuda in a build without CUDA.
 #include "base/error.h"
 #include "device/accelerator.h"
+#include "device/stream_number.h"
 
 namespace trireme::device {
 
@@ -23,5 +24,9 @@ std::unique_ptr<Device> make_gpu(const kernels::Kernels& /*kernels*/,
 int64_t driver_used_bytes(const Device& /*device*/) { return 0; }
 
 std::string pci_bus_id(const Device& /*device*/) { return ""; }
+
+bool is_gpu_stream(const Stream& /*stream*/) { return false; }
+bool set_on_gpu(Stream& /*stream*/, int64_t* /*number*/, int64_t /*value*/) { return false; }
+bool add_on_gpu(Stream& /*stream*/, int64_t* /*number*/) { return false; }
 
 }  // namespace trireme::device

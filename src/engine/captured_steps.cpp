@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/system/rank_activity.h"
 #include "schedule/lives.h"
 #include "spec/parallel/pipeline_parallel.h"
 
@@ -43,6 +44,7 @@ bool CapturedSteps::launch(Kind kind, std::span<device::Stream* const> others,
     replayed_ = replayed_ + step.traffic;
   } else {
     const spec::TrafficTable before = traffic_();
+    const base::ActivityPhaseScope prepares(base::compile_phase);
     step.graph = compute_.capture(others, queue_step);
     if (!step.graph) return false;
     step.traffic = traffic_() - before;

@@ -29,7 +29,8 @@ class CapturedSteps {
       : compute_(compute), traffic_(std::move(traffic)) {}
 
   // Queues the graph of this kind of step. The first time it captures what `queue_step` queues on
-  // compute and on `others`. Returns false and queues nothing if the device has no graphs.
+  // compute and on `others`, in the phase "compile". Returns false and queues nothing if the device
+  // has no graphs.
   bool launch(Kind, std::span<device::Stream* const> others,
               const std::function<void()>& queue_step);
   // The next step of each kind is captured again.

@@ -58,6 +58,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
       options_(options),
       loss_scale_(loss_scale_rule(plan_, options.loss_scale)),
       compute_(device.make_stream("compute")),
+      progress_(std::make_unique<StepProgress>(*compute_)),
       times_(std::make_unique<StepTimer>(*compute_)),
       groups_(std::make_unique<DataGroups>(plan_, mesh, device, *compute_)),
       tensor_(std::make_unique<TensorGroup>(plan_, mesh, *compute_)),
@@ -199,8 +200,8 @@ void Engine::make_stages(const spec::Backend& backend) {
     stages.push_back(std::make_unique<Stage>(model_, plan_, stage, static_cast<int>(stages.size()),
                                              backend, shared));
   }
-  executor_ =
-      std::make_unique<Executor>(plan_, std::move(stages), *pipe_, *buckets_, stash_->layout());
+  executor_ = std::make_unique<Executor>(plan_, std::move(stages), *pipe_, *buckets_,
+                                         stash_->layout(), *progress_);
 }
 
 std::vector<device::Tensor> Engine::grads_in_stash() const {
@@ -272,6 +273,7 @@ void Engine::step(MicrobatchSource& source, double learning_rate) {
   if (!replay(learning_rate)) {
     run_microbatches();
     apply(learning_rate);
+    progress_->end_step();
   }
   times_->end();
   ++steps_;
@@ -297,12 +299,15 @@ bool Engine::replay(double learning_rate) {
     close_step();
     // Deferred ones would use the learning rate of the next step.
     buckets_->flush_updates();
+    progress_->end_step();
   };
   try {
     options_.capture = captured_.launch(
         numerics_->measures() ? CapturedSteps::Kind::with_numerics : CapturedSteps::Kind::plain,
         side_streams(), queue_step);
+    progress_->launched();
   } catch (...) {  // the step before is the last one that was closed
+    progress_->drop_captured();
     buckets_->drop_updates();
     gate_.set_buckets(buckets_->size());
     throw;

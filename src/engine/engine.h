@@ -39,6 +39,7 @@
 #include "engine/step/stage.h"
 #include "engine/step/stash_pools.h"
 #include "engine/step/step_times.h"
+#include "engine/step_progress.h"
 #include "kernels/args.h"
 #include "kernels/step_state.h"
 #include "optim/adamw.h"
@@ -162,13 +163,13 @@ class Engine {
   }
   void state_changed();
   kernels::StepState step_state() { return access_->step_state(); }
-  // For after an abort of the ranks: closes the engine with End::abort, runs the updates of the last
-  // closed step that are missing and whose gradients were complete, and returns the step (applied +
-  // skipped) of whose end the state of this rank is. None if that cannot be known, as with Muon, or
-  // if only some updates of a step have run. What a step counts (router.stats, router.fill,
-  // fp8.amax) is zero afterwards; the parameters of other ranks are undefined. On a GPU, the state
-  // can be read once the mesh and the world are closed, too. REQUIRES: the ranks were aborted, or
-  // all have entered the same calls.
+  // For after an abort of the ranks: closes the engine with End::abort, runs the updates of the
+  // last closed step that are missing and whose gradients were complete, and returns the step
+  // (applied + skipped) of whose end the state of this rank is. None if that cannot be known, as
+  // with Muon, or if only some updates of a step have run. What a step counts (router.stats,
+  // router.fill, fp8.amax) is zero afterwards; the parameters of other ranks are undefined. On a
+  // GPU, the state can be read once the mesh and the world are closed, too. REQUIRES: the ranks
+  // were aborted, or all have entered the same calls.
   std::optional<int64_t> sealed_step();
   // With a loss scale, that of the state is carried on; if it has none, the first one is set.
   void set_step_state(const kernels::StepState& state) {
@@ -268,6 +269,7 @@ class Engine {
   EngineOptions options_;
   kernels::LossScaleRule loss_scale_;
   std::unique_ptr<device::Stream> compute_;
+  std::unique_ptr<StepProgress> progress_;
   std::unique_ptr<StepTimer> times_;
   std::unique_ptr<DataGroups> groups_;
   std::unique_ptr<TensorGroup> tensor_;

@@ -7,6 +7,9 @@
 //   rank_program train [--recipe=R] [--dp=N --zero=N --stage=N] [--cp=N --kind=K --seq-len=N]
 //                      [--capture]
 //                                         ten steps of a tiny model on a GPU; prints loss and hash
+//   rank_program spin --spin=RANK@STEP:POINT [LAYOUT and --capture as for train]
+//                                         steps of a tiny model until the device of one rank spins
+//                                         for ever: tests/launch/spin/spin.h
 //   rank_program bytes [--cp=N --kind=K --ulysses=N --dp=N --zero=N --stage=N --tp=N]
 //                      [--workers=N] [--hidden=N] [--seq-len=N] [--interface=NAME]
 //                                         steps of a small model on the CPU; prints the bytes that
@@ -65,6 +68,7 @@
 #include "kernels/table.h"
 #include "tests/launch/exercise.h"
 #include "tests/launch/lives.h"
+#include "tests/launch/spin/spin.h"
 #include "tests/launch/tcp_bytes.h"
 #include "tests/ranks/ranks_rig.h"
 #include "train/run/trainer.h"
@@ -257,23 +261,26 @@ int train_epochs(const Options& options) {
 }
 
 // One layout of a tiny model, which tests/gpu also trains with ranks as threads.
-int train(comm::Communicator& world, device::Device& device, const Options& options) {
+Layout layout_of(const comm::Communicator& world, const Options& options) {
   const auto recipe = options.find("--recipe"), kind = options.find("--kind");
   const int cp = integer_of(options, "--cp", 1);
-  const Layout layout{.dims = tiny_llama(),
-                      .dp = integer_of(options, "--dp", 1),
-                      .zero = integer_of(options, "--zero", 1),
-                      .stage = integer_of(options, "--stage", 0),
-                      .cp = cp,
-                      .context_kind = kind == options.end()
-                                          ? spec::ContextKind::gather
-                                          : spec::context_kind_from_name(kind->second).value(),
-                      .recipe = recipe == options.end() ? "fp32" : recipe->second,
-                      .logical_dp = world.size() / cp,
-                      .seq_len = integer_of(options, "--seq-len", 6),
-                      .on_gpu = true,
-                      .capture = options.contains("--capture")};
-  run_rank(layout, world, device, [&](RankRig& rig) {
+  return {.dims = tiny_llama(),
+          .dp = integer_of(options, "--dp", 1),
+          .zero = integer_of(options, "--zero", 1),
+          .stage = integer_of(options, "--stage", 0),
+          .cp = cp,
+          .context_kind = kind == options.end()
+                              ? spec::ContextKind::gather
+                              : spec::context_kind_from_name(kind->second).value(),
+          .recipe = recipe == options.end() ? "fp32" : recipe->second,
+          .logical_dp = world.size() / cp,
+          .seq_len = integer_of(options, "--seq-len", 6),
+          .on_gpu = options.contains("--nccl"),
+          .capture = options.contains("--capture")};
+}
+
+int train(comm::Communicator& world, device::Device& device, const Options& options) {
+  run_rank(layout_of(world, options), world, device, [&](RankRig& rig) {
     for (int step = 0; step < 10; ++step) {
       rig.engine.step(rig.source, 1e-3);
       rig.next_step();
@@ -404,6 +411,10 @@ int run(const std::string& mode, const Options& options) {
     code = count_bytes(*group, *device, options);
   } else if (mode == "train") {
     code = train(*group, *device, options);
+  } else if (mode == "spin") {
+    const SpinOptions spin = SpinOptions::from(options.at("--spin"));
+    run_rank(layout_of(*group, options), *group, *device,
+             [&](RankRig& rig) { train_until_spin(spin, rig); });
   } else if (mode == "sums") {
     comm::Communicator::Options library = group_options;
     library.fixed_order = false;

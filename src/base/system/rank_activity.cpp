@@ -18,6 +18,22 @@ RankActivity& RankActivity::current() noexcept { return *of_this_thread; }
 
 std::span<const RankActivity> RankActivity::all() noexcept { return scopes; }
 
+void RankActivity::set_work(const QueuedWork& work) {
+  const std::scoped_lock lock(work_mutex_);
+  work_ = &work;
+}
+
+void RankActivity::remove_work(const QueuedWork& work) {
+  const std::scoped_lock lock(work_mutex_);
+  if (work_ == &work) work_ = nullptr;
+}
+
+std::optional<QueuedWork::Count> RankActivity::work() const {
+  const std::scoped_lock lock(work_mutex_);
+  if (work_ == nullptr) return std::nullopt;
+  return work_->count();
+}
+
 RankActivityScope::RankActivityScope(int rank) noexcept : before_(of_this_thread), own_(nullptr) {
   for (RankActivity& activity : scopes) {
     int is_free = -1;

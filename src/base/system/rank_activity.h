@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // RankActivity: the rank and the step that a thread works for, the last op that was queued for it,
-// and the phase it is in. Reports of fatal signals (fatal_signals.h) and of progress read it, so it
-// is global and has a fixed size; writing it takes a few plain stores.
+// the phase it is in, and how far the device is that it queues work for. Reports of fatal signals
+// (fatal_signals.h) and of progress read it, so it is global and has a fixed size; writing it takes
+// a few plain stores.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
+#include <optional>
 #include <span>
 
 namespace trireme::base {
@@ -19,6 +22,20 @@ struct ActivityPhase {
 };
 inline constexpr ActivityPhase step_phase{"step", true}, warm_up_phase{"warm-up"},
     data_phase{"data"}, compile_phase{"compile"}, other_phase{"other"};
+
+// Work that a thread queues for a device, which does it later.
+class QueuedWork {
+ public:
+  struct Count {
+    int64_t queued = 0, done = 0;  // pieces of steps
+    int64_t steps = 0;             // that are done
+
+    bool is_pending() const { return done < queued; }
+  };
+  virtual ~QueuedWork() = default;
+  // Any thread. Waits for nothing, whatever the device and other threads do.
+  virtual Count count() const = 0;
+};
 
 class alignas(64) RankActivity {
  public:
@@ -45,6 +62,13 @@ class alignas(64) RankActivity {
     ops_.store(ops_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
+  // This object is asked for work() until it is removed; only the newest one is.
+  void set_work(const QueuedWork& work);
+  // Waits for a call of work() in progress. Does nothing if another one was set since.
+  void remove_work(const QueuedWork& work);
+  // None: the thread queues no work, or its steps are not counted.
+  std::optional<QueuedWork::Count> work() const;
+
   // Returns the number of calls of set_op().
   uint64_t ops() const noexcept { return ops_.load(std::memory_order_relaxed); }
   // Null: no phase was ever published.
@@ -67,6 +91,8 @@ class alignas(64) RankActivity {
   std::atomic<int64_t> m_{0}, n_{0}, k_{0};
   std::atomic<uint64_t> ops_{0};
   std::atomic<const ActivityPhase*> phase_{nullptr};
+  mutable std::mutex work_mutex_;  // guards work_, and is held while it is used
+  const QueuedWork* work_ = nullptr;
 };
 
 // The rank of the calling thread is in a phase until the destructor. `phase` exists as long as the

@@ -36,6 +36,7 @@
 #include "train/run/trainer.h"
 #include "train/setup/asked_plan.h"
 #include "train/setup/setup.h"
+#include "train/setup/spare/spare_warm_up.h"
 
 namespace trireme::cli {
 namespace {
@@ -184,6 +185,13 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
   return exit_code_of(summary);
 }
 
+// Waits as a spare until there is a rank to replace.
+comm::RankInfo await_part(const Args& args, comm::RankInfo info) {
+  const train::SpareWarmUp warm_up(
+      asked_config(args, config_text_of(args, info), info.world).system);
+  return comm::await_part(std::move(info));
+}
+
 int run_train(const Args& args) {
   if (args.flag("--keys")) {
     print_keys(args.wants_json());
@@ -196,7 +204,7 @@ int run_train(const Args& args) {
   StopSignals signals;  // before the start-up, so that a request during it is kept
   if (info.has_launcher) signals.watch_launcher(info.life_line);
   info.stop = signals.stop();
-  if (!info.spare.empty()) info = comm::await_part(std::move(info));
+  if (!info.spare.empty()) info = await_part(args, std::move(info));
   if (info.is_elastic) info.next_epoch = comm::next_epoch_of(info);
   return run_rank(
       info, {.wants_json = args.wants_json(), .run_folder = [&] { return run_folder_of(args); }},

@@ -23,67 +23,79 @@ double FlightRecorder::now() const {
 }
 
 FlightRecorder::Entry* FlightRecorder::find(int64_t record_id) {
-  const auto place = static_cast<size_t>(record_id) % capacity_;
-  if (place >= ring_.size() || ring_[place].record_id != record_id) return nullptr;
-  return &ring_[place];
+  const int64_t place = record_id - first_;
+  if (place < 0 || place >= std::ssize(entries_)) return nullptr;
+  return &entries_[static_cast<size_t>(place)];
+}
+
+void FlightRecorder::begins(Entry& entry, State state) {
+  if (entry.state == State::scheduled) ++begun_;
+  entry.state = state;
+  trim();
+}
+
+void FlightRecorder::trim() {
+  constexpr size_t max_waiting = 64;  // capacities, of a host that is far ahead
+  const auto is_over = [](const Entry& entry) {
+    return entry.state == State::completed || entry.state == State::failed;
+  };
+  while ((begun_ > capacity_ && is_over(entries_.front())) ||
+         entries_.size() > max_waiting * capacity_) {
+    if (entries_.front().state != State::scheduled) --begun_;
+    entries_.pop_front();
+    ++first_;
+  }
 }
 
 int64_t FlightRecorder::scheduled(Entry entry) {
-  changes_.fetch_add(1, std::memory_order_relaxed);
+  scheduled_calls_.fetch_add(1, std::memory_order_relaxed);
   const std::scoped_lock lock(mutex_);
-  entry.record_id = next_++;
+  entry.record_id = first_ + std::ssize(entries_);
   entry.state = State::scheduled;
   entry.scheduled_s = now();
-  const auto place = static_cast<size_t>(entry.record_id) % capacity_;
-  if (place == ring_.size()) {
-    ring_.push_back(std::move(entry));
-  } else {
-    ring_[place] = std::move(entry);
-  }
-  return next_ - 1;
+  entries_.push_back(std::move(entry));
+  trim();
+  return first_ + std::ssize(entries_) - 1;
 }
 
 void FlightRecorder::started(int64_t record_id) {
-  changes_.fetch_add(1, std::memory_order_relaxed);
+  progress_.fetch_add(1, std::memory_order_relaxed);
   const std::scoped_lock lock(mutex_);
   if (Entry* entry = find(record_id)) {
-    entry->state = State::started;
     entry->started_s = now();
+    begins(*entry, State::started);
   }
 }
 
 void FlightRecorder::completed(int64_t record_id) {
-  changes_.fetch_add(1, std::memory_order_relaxed);
+  progress_.fetch_add(1, std::memory_order_relaxed);
   const std::scoped_lock lock(mutex_);
   if (Entry* entry = find(record_id)) {
-    entry->state = State::completed;
     entry->completed_s = now();
+    begins(*entry, State::completed);
   }
 }
 
 void FlightRecorder::failed(int64_t record_id) {
-  changes_.fetch_add(1, std::memory_order_relaxed);
+  progress_.fetch_add(1, std::memory_order_relaxed);
   const std::scoped_lock lock(mutex_);
-  if (Entry* entry = find(record_id)) entry->state = State::failed;
+  if (Entry* entry = find(record_id)) begins(*entry, State::failed);
 }
 
 std::vector<FlightRecorder::Entry> FlightRecorder::entries() const {
   const std::scoped_lock lock(mutex_);
-  std::vector<Entry> found;
-  found.reserve(ring_.size());
-  const int64_t first = next_ - static_cast<int64_t>(ring_.size());
-  for (int64_t id = first; id < next_; ++id) {
-    found.push_back(ring_[static_cast<size_t>(id) % capacity_]);
-  }
-  return found;
+  return {entries_.begin(), entries_.end()};
+}
+
+void FlightRecorder::read(const std::function<void(const std::deque<Entry>&)>& reader) const {
+  const std::scoped_lock lock(mutex_);
+  reader(entries_);
 }
 
 std::optional<FlightRecorder::Entry> FlightRecorder::last_completed() const {
   const std::scoped_lock lock(mutex_);
-  const int64_t first = next_ - static_cast<int64_t>(ring_.size());
-  for (int64_t id = next_ - 1; id >= first; --id) {
-    const Entry& entry = ring_[static_cast<size_t>(id) % capacity_];
-    if (entry.state == State::completed) return entry;
+  for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
+    if (entry->state == State::completed) return *entry;
   }
   return std::nullopt;
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// FlightRecorder: the last communications of one rank, kept in a ring, written into files when a
-// run ends abnormally. flight_record.h describes the files.
+// FlightRecorder: the last communications of one rank, written into files when a run ends
+// abnormally. flight_record.h describes the files.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -37,22 +39,27 @@ class FlightRecorder {
     double scheduled_s = 0, started_s = 0, completed_s = 0;  // since the recorder was created
   };
 
-  // REQUIRES: capacity > 0.
+  // Keeps `capacity` entries of calls that have begun, and those that wait behind them: a host may
+  // be many steps ahead of its device. REQUIRES: capacity > 0.
   explicit FlightRecorder(int world_rank, size_t capacity = 1000);
 
   // Thread-safe. scheduled() returns the id of the entry for the other calls, which ignore entries
-  // that have left the ring.
+  // that are not kept any more.
   int64_t scheduled(Entry);
   void started(int64_t record_id);
   void completed(int64_t record_id);
   void failed(int64_t record_id);
 
   int world_rank() const { return world_rank_; }
-  // Changes whenever a call is scheduled, starts, is complete or fails.
-  uint64_t changes() const { return changes_.load(std::memory_order_relaxed); }
+  // Change whenever a call is scheduled; whenever one starts, is complete or fails. On a GPU the
+  // host does the former, and the device the latter.
+  uint64_t scheduled_calls() const { return scheduled_calls_.load(std::memory_order_relaxed); }
+  uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
   // Oldest first.
   std::vector<Entry> entries() const;
-  // Returns the most recent call in the ring that is complete.
+  // Calls `reader` with them; other calls of this object wait meanwhile.
+  void read(const std::function<void(const std::deque<Entry>&)>& reader) const;
+  // Returns the most recent call among them that is complete.
   std::optional<Entry> last_completed() const;
   base::Json to_json() const;
   // Writes the files of this rank into `folder`, which exists. Throws IoError.
@@ -60,16 +67,20 @@ class FlightRecorder {
 
  private:
   double now() const;
-  Entry* find(int64_t record_id);  // REQUIRES: mutex_ held. Null: it has left the ring
+  // REQUIRE: mutex_ held.
+  Entry* find(int64_t record_id);  // null: it is not kept any more
+  void begins(Entry& entry, State state);
+  void trim();
 
   const std::chrono::steady_clock::time_point made_;
   const int64_t made_ns_;  // since 1970
   const int world_rank_;
   const size_t capacity_;
-  mutable std::mutex mutex_;  // guards ring_ and next_
-  std::vector<Entry> ring_;   // entry i is at i % capacity_
-  int64_t next_ = 0;
-  std::atomic<uint64_t> changes_{0};
+  mutable std::mutex mutex_;   // guards entries_, first_ and begun_
+  std::deque<Entry> entries_;  // with ids from first_ on
+  int64_t first_ = 0;
+  size_t begun_ = 0;  // how many of them are not only scheduled
+  std::atomic<uint64_t> scheduled_calls_{0}, progress_{0};
 };
 
 }  // namespace trireme::comm

@@ -5,6 +5,7 @@
 
 #include "base/text/json.h"
 #include "comm/failure/flight_record.h"
+#include "comm/failure/position.h"
 #include "comm/world/rank_test.h"
 
 namespace trireme::comm {
@@ -12,20 +13,60 @@ namespace {
 
 using State = FlightRecorder::State;
 
-TEST(FlightRecorder, keeps_the_last_entries_and_drops_the_rest) {
+TEST(FlightRecorder, keeps_the_last_calls_that_have_begun_and_drops_older_ones) {
   FlightRecorder recorder(0, 3);
-  for (int i = 0; i < 5; ++i) recorder.scheduled({.sequence = i, .op = "barrier"});
-  recorder.started(0);  // has left the ring
-  recorder.completed(3);
-  recorder.started(4);
+  for (int i = 0; i < 5; ++i) recorder.completed(recorder.scheduled({.sequence = i}));
+  recorder.started(recorder.scheduled({.sequence = 5}));
+  recorder.completed(0);  // is not kept any more
   const auto entries = recorder.entries();
   ASSERT_EQ(entries.size(), 3U);
-  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(entries[i].sequence, static_cast<int64_t>(2 + i));
-  EXPECT_EQ(entries[0].state, State::scheduled);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(entries[i].sequence, static_cast<int64_t>(3 + i));
   EXPECT_EQ(entries[1].state, State::completed);
   EXPECT_EQ(entries[2].state, State::started);
-  EXPECT_EQ(recorder.last_completed()->sequence, 3);
+  EXPECT_EQ(recorder.last_completed()->sequence, 4);
   EXPECT_FALSE(FlightRecorder(0).last_completed());
+}
+
+// Otherwise nothing would be known about the call that a rank is in once its host is far ahead.
+TEST(FlightRecorder, calls_that_wait_for_the_device_drop_none_that_have_begun) {
+  FlightRecorder recorder(0, 3);
+  recorder.completed(recorder.scheduled({.sequence = 0, .group = "dp", .op = "all_reduce"}));
+  const int64_t current = recorder.scheduled({.sequence = 1, .group = "dp", .op = "all_reduce"});
+  recorder.started(current);
+  for (int i = 2; i < 100; ++i) {
+    recorder.scheduled({.sequence = i, .group = "dp", .op = "all_reduce"});
+  }
+  const RankPosition position = position_of(recorder);
+  ASSERT_TRUE(position.inside && position.finished);
+  EXPECT_EQ(position.inside->sequence, 1);
+  EXPECT_EQ(position.finished->sequence, 0);
+  ASSERT_EQ(position.reached.size(), 1U);
+  EXPECT_EQ(position.reached[0].sequence, 1);
+  // The device goes on with those that wait.
+  recorder.completed(current);
+  for (int64_t id = current + 1; id < 50; ++id) recorder.completed(id);
+  EXPECT_EQ(recorder.entries().front().sequence, 47);
+  EXPECT_EQ(position_of(recorder).inside->sequence, 50);
+}
+
+TEST(FlightRecorder, a_host_that_is_very_far_ahead_drops_the_oldest) {
+  FlightRecorder recorder(0, 3);
+  for (int i = 0; i < 1000; ++i) recorder.scheduled({.sequence = i});
+  const auto entries = recorder.entries();
+  EXPECT_EQ(entries.size(), 3U * 64);
+  EXPECT_EQ(entries.back().sequence, 999);
+}
+
+// What the host queues is no progress of the device.
+TEST(FlightRecorder, counts_what_is_scheduled_apart_from_what_has_begun) {
+  FlightRecorder recorder(0);
+  const int64_t id = recorder.scheduled({});
+  EXPECT_EQ(recorder.scheduled_calls(), 1U);
+  EXPECT_EQ(recorder.progress(), 0U);
+  recorder.started(id);
+  recorder.completed(id);
+  EXPECT_EQ(recorder.scheduled_calls(), 1U);
+  EXPECT_EQ(recorder.progress(), 2U);
 }
 
 TEST(FlightRecorder, has_the_keys_that_the_tools_read) {

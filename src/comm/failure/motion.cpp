@@ -16,8 +16,8 @@ Motion MotionWatch::look(const Look& look, double now) {
     is_whole_ = false;
     // Steps of other shapes follow.
     if (look.phase == "warm-up") steps_.clear();
-  } else if (last_->step != look.step) {
-    constexpr size_t max_steps = 256;
+  } else if (last_->steps != look.steps) {
+    constexpr size_t max_steps = 1280;
     if (is_whole_ && look.has_limit) steps_.push_back(now - step_at_);
     if (steps_.size() > max_steps) steps_.pop_front();
     moved_at_ = step_at_ = now;
@@ -30,6 +30,23 @@ Motion MotionWatch::look(const Look& look, double now) {
           .still_s = now - moved_at_,
           .limit_s = look.has_limit ? limit() : 0,
           .step = look.step};
+}
+
+std::optional<MotionWatch::Look> look_at(const base::RankActivity& activity,
+                                         const FlightRecorder& recorder) {
+  const base::ActivityPhase* phase = activity.phase();
+  if (phase == nullptr) return std::nullopt;
+  const std::optional<base::QueuedWork::Count> work = activity.work();
+  const bool is_behind = work && work->is_pending();
+  const bool is_preparing = phase == &base::warm_up_phase || phase == &base::compile_phase;
+  if (is_behind && !is_preparing) phase = &base::step_phase;
+  uint64_t moves = recorder.progress() + static_cast<uint64_t>(work ? work->done : 0);
+  if (!is_behind) moves += activity.ops() + recorder.scheduled_calls();
+  return MotionWatch::Look{.phase = phase->name,
+                           .has_limit = phase->has_limit,
+                           .step = activity.step(),
+                           .steps = work ? work->steps : activity.step(),
+                           .moves = moves};
 }
 
 double MotionWatch::limit() const {

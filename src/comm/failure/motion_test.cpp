@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <random>
 
 #include "comm/failure/verdict.h"
@@ -18,8 +19,9 @@ using Call = RankPosition::Call;
 class MovingRank {
  public:
   Motion beat(double now) {
-    return watch_.look({.phase = phase, .has_limit = phase == "step", .step = step, .moves = moves},
-                       now);
+    return watch_.look(
+        {.phase = phase, .has_limit = phase == "step", .step = step, .steps = step, .moves = moves},
+        now);
   }
   std::string phase = "step";
   int64_t step = 0;
@@ -83,6 +85,118 @@ TEST(Motion, any_op_or_call_is_a_move) {
   EXPECT_EQ(rank.beat(now += 30).still_s, 0);
 }
 
+// A device that tests move, as the work of a thread.
+class TestWork final : public base::QueuedWork {
+ public:
+  explicit TestWork(base::RankActivity& activity) : activity_(activity) {
+    activity_.set_work(*this);
+  }
+  ~TestWork() override { activity_.remove_work(*this); }
+  TestWork(const TestWork&) = delete;
+  TestWork& operator=(const TestWork&) = delete;
+  Count count() const override { return now; }
+  Count now;
+
+ private:
+  base::RankActivity& activity_;
+};
+
+class DeviceMotion : public testing::Test {
+ protected:
+  Motion beat() {
+    return watch_.look(look_at(base::RankActivity::current(), recorder_).value(), now_ += 0.05);
+  }
+  // The host queues a step of ten ops and a call, as two pieces.
+  void queue_step() {
+    const base::ActivityPhaseScope phase(base::step_phase);
+    base::RankActivity::current().set_step(++step_);
+    for (int op = 0; op < 10; ++op) base::RankActivity::current().set_op("gemm");
+    calls_.push_back(recorder_.scheduled({}));
+    work_.now.queued += 2;
+  }
+  // The device does the oldest one that waits.
+  void do_step() {
+    recorder_.started(calls_.front());
+    recorder_.completed(calls_.front());
+    calls_.pop_front();
+    work_.now.done += 2;
+    ++work_.now.steps;
+  }
+  // Steps of `seconds` each, whose host is 10 steps ahead.
+  Motion train(double seconds, int steps) {
+    Motion motion;
+    for (int i = 0; i < 10; ++i) queue_step();
+    for (int step = 0; step < steps; ++step) {
+      for (const double end = now_ + seconds; now_ < end;) motion = beat();
+      queue_step();
+      do_step();
+    }
+    return motion;
+  }
+
+  base::RankActivityScope scope_{0};
+  TestWork work_{base::RankActivity::current()};
+  FlightRecorder recorder_{0};
+  MotionWatch watch_;
+  double now_ = 1;
+  int64_t step_ = 0;
+  std::deque<int64_t> calls_;
+};
+
+TEST_F(DeviceMotion, a_host_that_goes_on_does_not_hide_a_device_that_stands_still) {
+  EXPECT_EQ(train(0.1, 100).limit_s, 2);
+  (void)beat();
+  for (int i = 0; i < 45; ++i) {
+    queue_step();
+    EXPECT_NEAR(beat().still_s, 0.05 * (i + 1), 1e-9);
+  }
+  const Motion motion = beat();
+  EXPECT_GT(motion.still_s, motion.limit_s);
+  EXPECT_EQ(motion.phase, "step");
+  EXPECT_EQ(motion.step, step_);
+  do_step();
+  EXPECT_EQ(beat().still_s, 0);
+}
+
+TEST_F(DeviceMotion, a_host_that_waits_outside_of_steps_waits_for_the_device) {
+  (void)train(0.1, 100);
+  const base::ActivityPhaseScope phase(base::other_phase);
+  (void)beat();
+  Motion motion;
+  for (int i = 0; i < 45; ++i) motion = beat();
+  EXPECT_GT(motion.still_s, motion.limit_s);
+  EXPECT_GT(motion.limit_s, 0);
+  // The device has done everything: what the host does then has no limit.
+  while (!calls_.empty()) do_step();
+  EXPECT_EQ(beat().limit_s, 0);
+}
+
+// The limit is that of the device's steps, however fast the host queues them.
+TEST_F(DeviceMotion, a_host_that_waits_for_a_long_step_is_not_still_for_too_long) {
+  EXPECT_NEAR(train(1, 40).limit_s, 5, 0.3);
+  double max_still_s = 0;
+  for (int i = 0; i < 40; ++i) max_still_s = std::max(max_still_s, beat().still_s);
+  EXPECT_NEAR(max_still_s, 2, 0.06);
+  EXPECT_LT(max_still_s, beat().limit_s);
+}
+
+TEST_F(DeviceMotion, the_host_moves_a_rank_whose_device_is_idle) {
+  (void)train(0.1, 100);
+  while (!calls_.empty()) do_step();
+  const base::ActivityPhaseScope phase(base::step_phase);
+  for (int i = 0; i < 100; ++i) {
+    base::RankActivity::current().set_op("gemm");
+    EXPECT_EQ(beat().still_s, 0);
+  }
+  EXPECT_NEAR((beat(), beat(), beat()).still_s, 0.15, 1e-9);
+}
+
+TEST_F(DeviceMotion, a_step_that_is_captured_has_no_limit) {
+  (void)train(0.1, 100);
+  const base::ActivityPhaseScope phase(base::compile_phase);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(beat().limit_s, 0);
+}
+
 Call sum(int64_t sequence) {
   return {.op = "all_reduce", .group = "world", .ranks = {0, 1, 2, 3}, .sequence = sequence};
 }
@@ -92,6 +206,7 @@ RankReport report_of(int rank, const Motion& motion, std::optional<Call> inside,
   position.reached = {has_begun && inside ? *inside : sum(16)};
   position.finished = sum(16);
   position.inside = std::move(inside);
+  position.has_begun = has_begun;
   position.motion = motion;
   return {.position = position, .silent_s = 0.1};
 }
@@ -115,6 +230,30 @@ TEST(Hang, the_rank_that_does_not_move_is_named_and_not_those_that_wait_for_it) 
   EXPECT_EQ(hang_of(reports)->ranks, std::vector<int>{2});
   reports[2].position->has_left = true;
   EXPECT_EQ(hang_of(reports), std::nullopt);
+}
+
+// Stages of a pipeline: the host of the second one has queued a message behind the kernel that does
+// not end, and the first one waits for an earlier one.
+TEST(Hang, a_message_that_was_queued_ahead_is_not_waited_for) {
+  const Call receives{.op = "recv", .group = "pp", .ranks = {0, 1}, .sequence = 4, .peer = 1};
+  const Call ahead{.op = "recv", .group = "pp", .ranks = {0, 1}, .sequence = 9, .peer = 0};
+  const auto verdict =
+      hang_of({report_of(0, hangs, receives, true), report_of(1, hangs, ahead, false)});
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->ranks, std::vector<int>{1});
+  EXPECT_EQ(hang_of({report_of(0, hangs, receives, true), report_of(1, hangs, ahead, true)}),
+            std::nullopt);
+}
+
+TEST(Position, is_in_the_call_that_has_begun_and_not_in_one_that_was_queued_before) {
+  FlightRecorder recorder(0);
+  (void)recorder.scheduled({.group = "dp", .op = "all_reduce"});
+  const int64_t begun = recorder.scheduled({.sequence = 3, .group = "pp", .op = "recv"});
+  EXPECT_EQ(position_of(recorder).inside->op, "all_reduce");
+  EXPECT_FALSE(position_of(recorder).has_begun);
+  recorder.started(begun);
+  EXPECT_EQ(position_of(recorder).inside->op, "recv");
+  EXPECT_TRUE(position_of(recorder).has_begun);
 }
 
 TEST(Hang, a_call_that_all_have_entered_blames_none) {

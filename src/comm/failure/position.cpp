@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 
 #include "base/text/json.h"
 
@@ -13,8 +14,9 @@ namespace trireme::comm {
 namespace {
 
 using Call = RankPosition::Call;
+using Entry = FlightRecorder::Entry;
 
-Call call_of(const FlightRecorder::Entry& entry) {
+Call call_of(const Entry& entry) {
   Call call{.op = entry.op, .group = entry.group, .ranks = entry.ranks, .sequence = entry.sequence};
   if (call.is_message()) call.peer = entry.peer;
   return call;
@@ -29,6 +31,32 @@ base::Json json_of(const std::vector<int>& ranks) {
   }
   if (ranks.empty()) return ranks;
   return {{"first", ranks[0]}, {"step", step}, {"count", ranks.size()}};
+}
+
+void add_calls(const std::deque<Entry>& entries, RankPosition& position) {
+  const Entry *inside = nullptr, *finished = nullptr;
+  std::vector<const Entry*> reached;  // one a group
+  for (const Entry& entry : entries) {
+    const bool waits = entry.state == FlightRecorder::State::scheduled;
+    if (entry.state == FlightRecorder::State::completed) {
+      finished = &entry;
+    } else if (inside == nullptr || (inside->state == FlightRecorder::State::scheduled && !waits)) {
+      inside = &entry;
+    }
+    if (waits || entry.op == "send" || entry.op == "recv") continue;
+    const auto same = std::ranges::find_if(reached, [&](const Entry* other) {
+      return other->group == entry.group && other->ranks == entry.ranks;
+    });
+    if (same == reached.end()) {
+      reached.push_back(&entry);
+    } else {
+      *same = &entry;
+    }
+  }
+  if (inside != nullptr) position.inside = call_of(*inside);
+  position.has_begun = inside == nullptr || inside->state != FlightRecorder::State::scheduled;
+  if (finished != nullptr) position.finished = call_of(*finished);
+  for (const Entry* entry : reached) position.reached.push_back(call_of(*entry));
 }
 
 // Thrown for a text of the store that no rank wrote.
@@ -77,23 +105,7 @@ std::string own_host() {
 RankPosition position_of(const FlightRecorder& recorder) {
   RankPosition position{.rank = recorder.world_rank(), .process = ::getpid()};
   position.host = own_host();
-  for (const FlightRecorder::Entry& entry : recorder.entries()) {
-    const Call call = call_of(entry);
-    if (entry.state == FlightRecorder::State::completed) {
-      position.finished = call;
-    } else if (!position.inside) {
-      position.inside = call;
-    }
-    if (entry.state == FlightRecorder::State::scheduled || call.is_message()) continue;
-    const auto same = std::find_if(
-        position.reached.begin(), position.reached.end(),
-        [&](const Call& other) { return other.group == call.group && other.ranks == call.ranks; });
-    if (same == position.reached.end()) {
-      position.reached.push_back(call);
-    } else {
-      *same = call;
-    }
-  }
+  recorder.read([&](const std::deque<Entry>& entries) { add_calls(entries, position); });
   return position;
 }
 
@@ -101,7 +113,8 @@ std::string to_text(const RankPosition& position) {
   base::Json json = {{"rank", position.rank},
                      {"host", position.host},
                      {"process", position.process},
-                     {"has_left", position.has_left}};
+                     {"has_left", position.has_left},
+                     {"has_begun", position.has_begun}};
   if (position.inside) json["inside"] = json_of(*position.inside);
   if (position.finished) json["finished"] = json_of(*position.finished);
   if (position.motion) {
@@ -127,6 +140,7 @@ std::optional<RankPosition> position_from(const std::string& text, int world) {
                           .process = json.at("process"),
                           .has_left = json.at("has_left")};
     if (json.contains("inside")) position.inside = call_from(json["inside"], world);
+    position.has_begun = json.value("has_begun", true);
     if (json.contains("finished")) position.finished = call_from(json["finished"], world);
     if (json.contains("motion")) {
       const base::Json& motion = json["motion"];

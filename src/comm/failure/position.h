@@ -27,7 +27,10 @@ struct RankPosition {
   int rank = 0;
   std::string host;
   int64_t process = 0;
-  std::optional<Call> inside;    // the oldest call that is not complete
+  // The oldest call that has begun and is not complete; if there is none, the oldest that waits for
+  // the device.
+  std::optional<Call> inside;
+  bool has_begun = true;         // `inside` is of the former kind
   std::optional<Call> finished;  // the newest complete call
   std::vector<Call> reached;     // the newest collective begun in each group
   bool has_left = false;         // the rank has announced its normal end

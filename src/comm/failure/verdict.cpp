@@ -35,7 +35,8 @@ class WaitGraph {
       if (call == nullptr) continue;
       std::vector<int>& awaited = awaited_[static_cast<size_t>(rank)];
       if (call->is_message()) {
-        if (call->peer >= 0 && call->peer < world()) awaited = {call->peer};
+        const bool is_there = call->peer >= 0 && call->peer < world();
+        if (is_there && at(rank).position->has_begun) awaited = {call->peer};
         continue;
       }
       const int group = group_of(*call);
@@ -125,7 +126,8 @@ Verdict blame_one(const WaitGraph& known, VerdictKind kind, int rank, const std:
           .node = node_of(known.at(rank)),
           .cause = what,
           .text = join_clauses({fmt::format("{} {}", named(rank, known.at(rank)), what),
-                                last_known(known.at(rank)), waiters_text(known, rank)})};
+                                known.world() == 1 ? "" : last_known(known.at(rank)),
+                                waiters_text(known, rank)})};
 }
 
 // Returns the ranks that `begin` wait for, directly or through others, and that do not wait
@@ -240,23 +242,14 @@ bool closes_cycle(const WaitGraph& known, std::vector<int>& path, std::set<int>&
   return false;
 }
 
-// Whether the rank has begun the call that it is in. On a GPU it is queued ahead.
-bool has_begun(const RankPosition& position) {
-  const Call& call = *position.inside;
-  return call.is_message() ||
-         std::any_of(position.reached.begin(), position.reached.end(), [&](const Call& reached) {
-           return reached.group == call.group && reached.ranks == call.ranks &&
-                  reached.sequence >= call.sequence;
-         });
-}
-
 bool hangs(const WaitGraph& known, int rank) {
   const RankReport& report = known.at(rank);
   if (!report.ended.empty() || !report.position || report.position->has_left) return false;
   const std::optional<Motion>& motion = report.position->motion;
   if (!motion || motion->limit_s <= 0 || motion->still_s <= motion->limit_s) return false;
+  // On a GPU a call may be queued ahead.
   return known.awaited(rank).empty() &&
-         (known.inside(rank) == nullptr || !has_begun(*report.position));
+         (known.inside(rank) == nullptr || !report.position->has_begun);
 }
 
 }  // namespace

@@ -132,32 +132,23 @@ device::CudaStream& NcclCommunicator::checked(Stream& stream) const {
 
 bool NcclCommunicator::do_begin(Stream& stream) {
   device::CudaStream& queue = checked(stream);
-  if (queue.is_capturing()) {
-    watch_->tick(queue);
-    return true;
+  // Announced now, because the host may block on a peer below. A call that is being captured is
+  // announced with its end: the capture may be given up.
+  if (!queue.is_capturing()) {
+    watch_->prepare_ticks(queue);
+    do_repeat(stream);
   }
-  watch_->prepare_ticks(queue);
-  begin_ = queue.record();
-  // If the stream is idle, the call has started already: it is recorded now, because the host may
-  // block on a peer below.
-  if (device::has_happened(begin_)) recorder().started(call().record_id);
+  watch_->tick(queue, NcclWatch::Tick::begin);
   return true;
 }
 
 void NcclCommunicator::do_end(Stream& stream) {
-  if (stream.is_capturing()) {
-    watch_->tick(checked(stream));
-    do_repeat(stream);
-    return;
-  }
-  watch_->watch({.record_id = call().record_id,
-                 .deadline_s = options().deadline_s,
-                 .begin = std::exchange(begin_, {}),
-                 .end = stream.record()});
+  watch_->tick(checked(stream), NcclWatch::Tick::end);
+  if (stream.is_capturing()) do_repeat(stream);
 }
 
 bool NcclCommunicator::do_repeat(Stream& stream) {
-  watch_->watch_ticks(checked(stream), call().record_id, options().deadline_s);
+  watch_->watch(checked(stream), call().record_id, options().deadline_s);
   return true;
 }
 

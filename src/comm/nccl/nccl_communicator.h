@@ -58,7 +58,6 @@ class NcclCommunicator final : public Communicator {
   std::shared_ptr<NcclWatch> watch_;    // shared by all groups of the process
   std::shared_ptr<NcclHandle> handle_;  // shared with the watch
   const ProcessGroup group_;
-  device::Event begin_;  // of the call in progress
   int64_t splits_ = 0, barriers_ = 0, texts_gathered_ = 0;
 };
 

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/system/start_thread.h"
+#include "device/stream_number.h"
 
 namespace trireme::comm {
 namespace {
@@ -24,11 +25,6 @@ constexpr auto idle_pause = std::chrono::milliseconds(100);
 // aborted, longer where processes share the GPU, and hundreds of them may be queued.
 constexpr double abort_seconds = 2;
 constexpr auto abort_pause = std::chrono::milliseconds(20);
-
-// The GPU writes the number, one tick after the other.
-int64_t ticks_of(const NcclWatch::Flight& flight) {
-  return *static_cast<const volatile int64_t*>(flight.ticks);
-}
 
 }  // namespace
 
@@ -69,45 +65,43 @@ void NcclWatch::remove(const NcclHandle& handle) {
   std::erase_if(handles_, [&](const auto& one) { return one.get() == &handle; });
 }
 
-void NcclWatch::watch(Flight flight) {
-  {
-    const std::scoped_lock lock(mutex_);
-    arriving_.push_back(std::move(flight));
-  }
-  changed_.notify_all();
-}
-
 void NcclWatch::prepare_ticks(const device::CudaStream& stream) {
   if (ticks_.contains(&stream)) return;
   ticks_.emplace(&stream,
                  Ticks{device_.make_host_buffer(device::Mem::comm, sizeof(int64_t), "ticks")});
 }
 
-void NcclWatch::tick(device::CudaStream& stream) {
-  const auto ticks = ticks_.find(&stream);
-  TRIREME_CHECK(ticks != ticks_.end(), "the first call on stream '{}' is captured", stream.name());
-  stream.tick(ticks->second.number());
-}
-
-void NcclWatch::watch_ticks(const device::CudaStream& stream, int64_t record_id,
-                            double deadline_s) {
+void NcclWatch::watch(const device::CudaStream& stream, int64_t record_id, double deadline_s) {
   Ticks& ticks = ticks_.at(&stream);
   ticks.expected += 2;
-  watch({.record_id = record_id,
-         .deadline_s = deadline_s,
-         .ticks = ticks.number(),
-         .begin_tick = ticks.expected - 1,
-         .end_tick = ticks.expected});
+  {
+    const std::scoped_lock lock(mutex_);
+    arriving_.push_back({.record_id = record_id,
+                         .deadline_s = deadline_s,
+                         .ticks = ticks.number(),
+                         .begin_tick = ticks.expected - 1,
+                         .end_tick = ticks.expected});
+  }
+  changed_.notify_all();
+}
+
+void NcclWatch::tick(device::CudaStream& stream, Tick which) {
+  const auto ticks = ticks_.find(&stream);
+  TRIREME_CHECK(ticks != ticks_.end(), "the first call on stream '{}' is captured", stream.name());
+  const Ticks& of = ticks->second;
+  if (stream.is_capturing()) {
+    device::add_in_order(stream, of.number());
+  } else {
+    device::set_in_order(stream, of.number(), of.expected - (which == Tick::begin ? 1 : 0));
+  }
 }
 
 bool NcclWatch::has_begun(const Flight& flight) {
-  if (flight.ticks == nullptr) return device::has_happened(flight.begin);
-  return ticks_of(flight) >= flight.begin_tick;
+  return device::read_number(flight.ticks) >= flight.begin_tick;
 }
 
 bool NcclWatch::has_ended(const Flight& flight) {
-  if (flight.ticks == nullptr) return device::has_happened(flight.end);
-  return ticks_of(flight) >= flight.end_tick;
+  return device::read_number(flight.ticks) >= flight.end_tick;
 }
 
 void NcclWatch::serve() {

@@ -35,26 +35,26 @@ class NcclWatch {
   void add(std::shared_ptr<NcclHandle> handle);
   void remove(const NcclHandle& handle);
 
-  // A call on a stream, between two events of it.
+  // A call on a stream, between two of its ticks: numbers that the GPU writes (device/
+  // stream_number.h). They are read without a call of the driver, which would wait for a host that
+  // waits for room in a queue.
   struct Flight {
     int64_t record_id = 0;
     double deadline_s = 0;  // from when the stream starts it
-    device::Event begin, end;
-    // In a graph, whose events cannot be queried, the ticks of the stream so far take their place.
-    const int64_t* ticks = nullptr;
+    int64_t* ticks = nullptr;
     int64_t begin_tick = 0, end_tick = 0;
   };
-  void watch(Flight flight);
 
   // ---- the host thread that queues work
-  // Allocates what tick() needs, which cannot be allocated while a stream is being captured. Any
+  // Allocates what the rest needs, which cannot be allocated while a stream is being captured. Any
   // number of times.
   void prepare_ticks(const device::CudaStream& stream);
-  // A call in a graph has one tick before it and one after it. REQUIRES: the stream is being
-  // captured, and was prepared.
-  void tick(device::CudaStream& stream);
-  // The next launch runs the next call of a graph on this stream.
-  void watch_ticks(const device::CudaStream& stream, int64_t record_id, double deadline_s);
+  // The next ticks are those of this call. A call in a graph is announced before each launch.
+  void watch(const device::CudaStream& stream, int64_t record_id, double deadline_s);
+  enum class Tick : uint8_t { begin, end };
+  // Queues a tick of the call that was announced last; in a graph, of the next one at each launch.
+  // REQUIRES: the stream was prepared.
+  void tick(device::CudaStream& stream, Tick which);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -66,6 +66,7 @@ class NcclWatch {
   void serve();
   void look();  // throws if a call or a communicator has failed
   void look_at_flights();
+  // Both call no function of CUDA.
   static bool has_begun(const Flight&);
   static bool has_ended(const Flight&);
   void abort_all() noexcept;
@@ -82,7 +83,7 @@ class NcclWatch {
 
   struct Ticks {
     device::HostBuffer memory;  // holds the number
-    int64_t expected = 0;       // after the graphs that were launched
+    int64_t expected = 0;       // after the calls that were announced
     int64_t* number() const { return reinterpret_cast<int64_t*>(memory.data()); }
   };
   // Used by the host thread that queues work; flights have the address of a number.

@@ -43,7 +43,7 @@ ProcessWorld::ProcessWorld(Rendezvous found, Options options)
       recorder_(info_.rank),
       token_file_(std::move(found.token_file)),
       server_(std::move(found.server)) {
-  if (info_.world == 1) return;
+  if (info_.store.empty()) return;
   std::signal(SIGPIPE, SIG_IGN);
   const StoreAddress address = parse_store_address(info_.store);
   if (info_.hosts_store && server_ == nullptr) {
@@ -105,15 +105,33 @@ ProcessWorld::~ProcessWorld() {
 void ProcessWorld::publish(bool has_left) {
   RankPosition position = position_of(recorder_);
   position.has_left = has_left;
-  if (const base::ActivityPhase* phase = activity_.phase()) {
-    const std::scoped_lock lock(motion_mutex_);
-    position.motion = motion_.look({.phase = phase->name,
-                                    .has_limit = phase->has_limit,
-                                    .step = activity_.step(),
-                                    .moves = activity_.ops() + recorder_.changes()},
-                                   seconds_of(Clock::now()));
-  }
+  position.motion = look_at_motion();
   membership_->announce(to_text(position));
+}
+
+std::optional<Motion> ProcessWorld::look_at_motion() {
+  const std::optional<MotionWatch::Look> look = look_at(activity_, recorder_);
+  if (!look) return std::nullopt;
+  const std::scoped_lock lock(motion_mutex_);
+  return motion_.look(*look, seconds_of(Clock::now()));
+}
+
+bool ProcessWorld::await_heartbeat() {
+  constexpr double look_seconds = 0.05;
+  const auto begin = Clock::now();
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      const std::chrono::duration<double> pause(std::min(look_seconds, options_.heartbeat_s));
+      changed_.wait_for(lock, pause, [this] { return is_stopping_; });
+      if (is_stopping_) return false;
+    }
+    const std::optional<Motion> motion = look_at_motion();
+    const bool hangs = motion && motion->limit_s > 0 && motion->still_s > motion->limit_s;
+    const bool is_new = hangs && !has_shown_hang_;
+    has_shown_hang_ = hangs;
+    if (is_new || seconds_since(begin) >= options_.heartbeat_s) return true;
+  }
 }
 
 void ProcessWorld::send_heartbeats() {
@@ -142,10 +160,7 @@ void ProcessWorld::send_heartbeats() {
       write_flight();
       return;
     }
-    std::unique_lock lock(mutex_);
-    const auto span = std::chrono::duration<double>(options_.heartbeat_s);
-    changed_.wait_for(lock, span, [this] { return is_stopping_; });
-    if (is_stopping_) return;
+    if (!await_heartbeat()) return;
   }
 }
 

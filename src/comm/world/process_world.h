@@ -3,6 +3,7 @@
 // end. A process that lives on after an abort makes another one, of a higher epoch. It
 // publishes the rank's position to the store four times a second, reads from it whether the run was
 // aborted, and agrees with the other ranks on one verdict. Back ends (gloo, nccl) are built on it.
+// One rank has a store, too, if `trireme launch` has started it.
 #pragma once
 
 #include <atomic>
@@ -51,7 +52,7 @@ class ProcessWorld {
 
   const RankInfo& info() const { return info_; }
   FlightRecorder& recorder() { return recorder_; }
-  // The store for rendezvous with other ranks of this epoch. REQUIRES: more than one rank.
+  // The store for rendezvous with other ranks of this epoch. REQUIRES: info().store is not empty.
   Store& store() { return *store_; }
   // Whether a rank has ended without leaving. REQUIRES: more than one rank.
   bool has_lost_a_rank() { return membership_->changed(0).has_value(); }
@@ -120,6 +121,10 @@ class ProcessWorld {
  private:
   ProcessWorld(Rendezvous found, Options options);
   void send_heartbeats();
+  // Looks at the motion until the next heartbeat is due: at once when the limit of the phase is
+  // exceeded. Returns false if this object is being destroyed.
+  bool await_heartbeat();
+  std::optional<Motion> look_at_motion();
   void log_waiting(double waited_s, double deadline_s);
   void publish(bool has_left);
   void abort_here(const Verdict&) noexcept;
@@ -153,6 +158,7 @@ class ProcessWorld {
 
   std::mutex motion_mutex_;  // guards motion_
   MotionWatch motion_;
+  bool has_shown_hang_ = false;  // of the heartbeat's thread: the last look was beyond the limit
 
   std::mutex wake_mutex_;  // guards wakes_ and next_wake_, and is held while they are called
   std::map<int, std::function<void()>> wakes_;

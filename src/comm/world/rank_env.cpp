@@ -348,7 +348,7 @@ RankInfo detect_rank(const Environment& environment) {
     }
     info.deadline_s = *seconds;
   }
-  if (info.world == 1) return info;
+  if (info.world == 1 && !info.is_watched) return info;
   if (const auto nodes = slurm_node_list(reader, info.source)) {
     try {
       info.nodes = expand_node_list(*nodes);

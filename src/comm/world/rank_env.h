@@ -38,8 +38,9 @@ struct RankInfo {
   bool joins = false;  // the process replaces another one: it waits until the epoch is formed
   std::string spare;   // names a process that waits for a rank to replace; empty: it is a rank
   RankSource source = RankSource::none;
-  // Address for open_store(). Empty with one rank, and if rendezvous() (comm/world/rendezvous.h)
-  // finds it: by PMI on `pmi_descriptor`, or not at all, for the reason `store_problem`.
+  // Address for open_store(). Empty with one rank that `trireme launch` does not watch, and if
+  // rendezvous() (comm/world/rendezvous.h) finds it: by PMI on `pmi_descriptor`, or not at all, for
+  // the reason `store_problem`.
   std::string store;
   int pmi_descriptor = -1;
   std::string store_problem;

@@ -52,6 +52,18 @@ TEST(RankEnv, an_empty_environment_is_one_rank) {
   EXPECT_TRUE(info.warnings.empty());
 }
 
+TEST(RankEnv, one_rank_has_a_store_if_its_launcher_watches_it) {
+  RankInfo alone;
+  alone.store = "127.0.0.1:4000";
+  alone.token = "secret";
+  const RankInfo info = detect_rank(environment_for(alone));
+  EXPECT_EQ(info.world, 1);
+  EXPECT_TRUE(info.is_watched);
+  EXPECT_EQ(info.store, "127.0.0.1:4000");
+  EXPECT_EQ(info.token, "secret");
+  EXPECT_FALSE(info.hosts_store);
+}
+
 TEST(RankEnv, debug_mode_is_0_or_1) {
   EXPECT_FALSE(detect_rank({}).debug);
   EXPECT_FALSE(detect_rank({{"TRIREME_COMM_DEBUG", "0"}}).debug);

@@ -35,7 +35,7 @@ Walk walk_of(Op op) {
 }  // namespace
 
 Executor::Executor(const spec::Plan& plan, std::vector<std::unique_ptr<Stage>> stages, Pipe& pipe,
-                   Buckets& buckets, const spec::StashLayout& layout)
+                   Buckets& buckets, const spec::StashLayout& layout, StepProgress& progress)
     : program_(plan.schedule.program[static_cast<size_t>(pipe.rank())]),
       lane_(plan.schedule.lanes.front()),
       stage_numbers_(schedule::stages_of(plan.schedule, pipe.rank())),
@@ -43,6 +43,7 @@ Executor::Executor(const spec::Plan& plan, std::vector<std::unique_ptr<Stage>> s
       pipe_(pipe),
       buckets_(buckets),
       layout_(layout),
+      progress_(progress),
       ended_(program_.size()) {
   TRIREME_CHECK(stage_numbers_.size() == stages_.size(),
                 "{} stages, the schedule has {} on this rank", stages_.size(),
@@ -110,6 +111,7 @@ void Executor::run(device::Stream& compute, const InputStaging& inputs, nn::Step
           compute_at(i, compute, inputs, sink);
         }
         if (places_[i].frees) ended_[i] = compute.record();
+        progress_.add_piece();
         break;
       case Op::SendY:
       case Op::SendDx:

@@ -15,6 +15,7 @@
 #include "engine/step/input.h"
 #include "engine/step/pipe.h"
 #include "engine/step/stage.h"
+#include "engine/step_progress.h"
 #include "schedule/schedule.h"
 #include "spec/plan.h"
 
@@ -24,7 +25,7 @@ class Executor {
  public:
   // `stages` are this rank's, in the order of their stage numbers.
   Executor(const spec::Plan&, std::vector<std::unique_ptr<Stage>> stages, Pipe&, Buckets&,
-           const spec::StashLayout&);
+           const spec::StashLayout&, StepProgress&);
 
   // Queues all actions of one step on `compute`. Gradients are complete and reduced afterwards. On
   // the rank of the last stage, loss and token count of its micro-batches are added to the sink.
@@ -70,6 +71,7 @@ class Executor {
   Pipe& pipe_;
   Buckets& buckets_;
   const spec::StashLayout& layout_;
+  StepProgress& progress_;
   ActionTimes* times_ = nullptr;
   device::Event step_began_;
   std::vector<device::Event> ended_;                 // by action, if a receive waits for it

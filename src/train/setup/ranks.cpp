@@ -308,6 +308,11 @@ void run_ranks(const config::Config& c, const comm::RankInfo& info,
   }
   const base::RankActivityScope activity(info.rank);
   if (backend == RankBackend::none) {
+    std::optional<comm::ProcessWorld> world;  // by which its launcher sees whether it moves
+    if (!info.store.empty()) {
+      world.emplace(info, comm::ProcessWorld::Options{.deadline_s = c.comm.deadline_s});
+      world->keep_flight(false);
+    }
     body({.system = with_threads(c.system, info, 1)});
   } else {
     run_process(backend, c, info, body);
