@@ -11,6 +11,7 @@
 #include "base/split_float.h"
 #include "base/text/json.h"
 #include "ckpt/bucket_pieces.h"
+#include "device/host_registration.h"
 #include "spec/parallel/data_parallel.h"
 #include "spec/state/float8_state.h"
 #include "spec/state/state_layout.h"
@@ -102,7 +103,13 @@ void add_copies(const optim::FlatFloats& from, int64_t to, bool is_own,
 
 void StagedCopy::start(device::Stream& stream, std::byte* file) const {
   const auto download = [&](const device::Tensor& part, int64_t at) {
-    stream.download({file + at, static_cast<size_t>(part.bytes())}, part);
+    constexpr int64_t piece_bytes = device::HostRegistration::piece_bytes;
+    TRIREME_CHECK(part.is_contiguous(), "rows {} elements apart", part.row_stride);
+    for (int64_t first = 0, count = 0; first < part.bytes(); first += count) {
+      count = std::min(part.bytes() - first, piece_bytes - (at + first) % piece_bytes);
+      stream.download({file + at + first, static_cast<size_t>(count)},
+                      device::view_of(part.data + first, {{count}, base::DType::u8}));
+    }
   };
   download(from.values, to);
   if (from.low) download(from.low, to + from.values.bytes());
