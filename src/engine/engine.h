@@ -157,8 +157,9 @@ class Engine {
   std::vector<StateRange> state() { return trusted().state(); }
   void flush_updates() { trusted().flush_updates(); }
   std::vector<float> read_state(const StateRange& range) { return access_->read_state(range); }
-  void write_state(const StateRange& range, std::span<const float> values) {
-    access_->write_state(range, values);
+  void write_state(const StateRange& range, std::span<const float> values,
+                   UploadRing* ring = nullptr) {
+    access_->write_state(range, values, ring);
   }
   void state_changed();
   kernels::StepState step_state() { return access_->step_state(); }

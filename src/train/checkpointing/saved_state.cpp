@@ -12,6 +12,7 @@
 #include "base/text/json.h"
 #include "ckpt/bucket_pieces.h"
 #include "device/host_registration.h"
+#include "engine/state/upload_ring.h"
 #include "spec/parallel/data_parallel.h"
 #include "spec/state/float8_state.h"
 #include "spec/state/state_layout.h"
@@ -274,9 +275,16 @@ void expect_optimizer(const spec::Plan& plan, const ckpt::Generation& generation
 void load_state(engine::Engine& engine, const spec::ModelSpec& model, const spec::Coord& coord,
                 const ckpt::Generation& generation) {
   expect_optimizer(engine.plan(), generation);
+  int64_t elements = 0;
+  for (const auto& part : engine.state()) elements += part.range.end - part.range.begin;
+  const auto ring = engine::UploadRing::make_for(engine.compute(),
+                                                 elements * static_cast<int64_t>(sizeof(float)));
   read_layers(engine, model, coord, generation, [&](const auto& ranges, const auto& values) {
-    for (size_t i = 0; i < values.size(); ++i) engine.write_state(ranges[i], values[i]);
+    for (size_t i = 0; i < values.size(); ++i) {
+      engine.write_state(ranges[i], values[i], ring.get());
+    }
   });
+  if (ring) ring->finish();
 }
 
 std::string state_difference(engine::Engine& engine, const spec::ModelSpec& model,
