@@ -249,9 +249,16 @@ class Device {
 
   // Returns the bytes that new Buffers can still allocate, from the budget or from the driver.
   virtual int64_t available_bytes() { return ledger_.available(); }
+  // Are copies to and from other host memory slow, or do they block the host? Then such memory is
+  // registered (device/host_registration.h).
+  virtual bool registers_host_memory() const { return false; }
 
  private:
   friend class Buffer;
+  friend class HostRegistration;
+  // Page-locks host memory of a caller; throws OutOfMemory, DeviceError.
+  virtual void register_host(std::span<std::byte> /*memory*/) {}
+  virtual void unregister_host(std::byte* /*memory*/) noexcept {}
   // Returns at least `bytes` bytes (> 0), aligned to the grain; throws OutOfMemory.
   virtual std::byte* allocate(int64_t bytes) = 0;
   virtual void release(std::byte* data, int64_t bytes) noexcept = 0;

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "device/cpu/cpu_device.h"
 #include "device/host_memory.h"
+#include "device/host_registration.h"
 #include "device/memory.h"
 
 namespace trireme::device {
@@ -408,6 +409,79 @@ TEST(CallObserverTest, is_notified_of_waits_and_copies_until_it_is_removed) {
             (std::vector<std::string>{
                 "second begins wait of 'first', 0 bytes", "second ends wait of 'first', 0 bytes",
                 "second begins upload of '', 8 bytes", "second ends upload of '', 8 bytes"}));
+}
+
+// Notes what is registered, and refuses what lies beyond `room` pieces.
+class Registering final : public CpuDevice {
+ public:
+  explicit Registering(size_t room_for)
+      : CpuDevice(no_kernels(), options(StreamMode::inline_calls)), room(room_for) {}
+  bool registers_host_memory() const override { return true; }
+
+  size_t room;
+  std::vector<std::span<std::byte>> pieces;
+  std::atomic<bool>* stopped_by_first = nullptr;
+
+ private:
+  void register_host(std::span<std::byte> memory) override {
+    if (pieces.size() == room) throw base::OutOfMemory("no room");
+    pieces.push_back(memory);
+    if (stopped_by_first != nullptr) *stopped_by_first = true;
+  }
+  void unregister_host(std::byte* memory) noexcept override {
+    std::erase_if(pieces, [memory](const auto& piece) { return piece.data() == memory; });
+  }
+};
+
+// Memory that nothing touches.
+std::span<std::byte> untouched(int64_t bytes) {
+  return {reinterpret_cast<std::byte*>(uintptr_t{1} << 40), static_cast<size_t>(bytes)};
+}
+
+TEST(HostRegistrationTest, memory_is_registered_in_pieces) {
+  constexpr int64_t piece = HostRegistration::piece_bytes;
+  Registering device(100);
+  const std::atomic<bool> stop = false;
+  {
+    HostRegistration registration(device);
+    const std::span<std::byte> memory = untouched(2 * piece + 4096);
+    EXPECT_TRUE(registration.add(memory, stop));
+    ASSERT_EQ(device.pieces.size(), 3U);
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(device.pieces[i].data(), memory.data() + static_cast<int64_t>(i) * piece);
+      EXPECT_EQ(std::ssize(device.pieces[i]), i < 2 ? piece : 4096);
+    }
+    EXPECT_TRUE(registration.add(untouched(0), stop));
+    EXPECT_EQ(device.pieces.size(), 3U);
+  }
+  EXPECT_TRUE(device.pieces.empty());
+}
+
+TEST(HostRegistrationTest, it_ends_between_pieces) {
+  constexpr int64_t piece = HostRegistration::piece_bytes;
+  std::atomic<bool> stop = false;
+  Registering device(100);
+  device.stopped_by_first = &stop;
+  HostRegistration registration(device);
+  EXPECT_FALSE(registration.add(untouched(5 * piece), stop));
+  EXPECT_EQ(device.pieces.size(), 1U);
+  registration.clear();
+  EXPECT_TRUE(device.pieces.empty());
+}
+
+TEST(HostRegistrationTest, a_piece_that_is_refused_leaves_those_before) {
+  constexpr int64_t piece = HostRegistration::piece_bytes;
+  const std::atomic<bool> stop = false;
+  Registering device(2);
+  {
+    HostRegistration registration(device);
+    EXPECT_THROW((void)registration.add(untouched(5 * piece), stop), base::OutOfMemory);
+    EXPECT_EQ(device.pieces.size(), 2U);
+  }
+  EXPECT_TRUE(device.pieces.empty());
+  CpuDevice cpu(no_kernels(), options(StreamMode::inline_calls));
+  HostRegistration of_cpu(cpu);
+  EXPECT_TRUE(of_cpu.add(untouched(5 * piece), stop));
 }
 
 TEST(CallObserverTest, an_event_keeps_the_name_of_a_stream_that_is_gone) {

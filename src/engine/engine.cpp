@@ -321,7 +321,16 @@ void Engine::capture_again() {
   captured_.clear();
 }
 
-void Engine::hold_state(device::Event until) { held_ = std::move(until); }
+void Engine::hold_state(device::Event until) {
+  held_ = std::move(until);
+  held_at_ = {};
+}
+
+void Engine::before_state_changes() {
+  if (held_.state() == nullptr) return;
+  held_at_ = compute_->record_timed();
+  device::wait_for(*compute_, std::exchange(held_, {}), Wait::save);
+}
 
 void Engine::watch_actions(ActionTimes* times) {
   executor_->set_times(times);
@@ -403,7 +412,7 @@ bool Engine::have_histories() {
 
 void Engine::collect_magnitudes() {
   if (!delayed_->is_on()) return;
-  device::wait_for(*compute_, std::exchange(held_, {}), Wait::save);  // this changes state
+  before_state_changes();
   delayed_->collect();
 }
 
@@ -462,7 +471,7 @@ void Engine::publish_codes() {
 }
 
 void Engine::update(int bucket) {
-  device::wait_for(*compute_, std::exchange(held_, {}), Wait::save);
+  before_state_changes();
   gate_.update_begins(*compute_, bucket);
   if (muon_) muon_->update(bucket);
   update_by_adamw(bucket);

@@ -158,8 +158,9 @@ class Engine {
   std::vector<StateRange> state() { return trusted().state(); }
   void flush_updates() { trusted().flush_updates(); }
   std::vector<float> read_state(const StateRange& range) { return access_->read_state(range); }
-  void write_state(const StateRange& range, std::span<const float> values) {
-    access_->write_state(range, values);
+  void write_state(const StateRange& range, std::span<const float> values,
+                   UploadRing* ring = nullptr) {
+    access_->write_state(range, values, ring);
   }
   void state_changed();
   kernels::StepState step_state() { return access_->step_state(); }
@@ -177,6 +178,9 @@ class Engine {
   }
   // Makes the next update wait for the event, until which the caller reads the state.
   void hold_state(device::Event until);
+  // Returns the timed point of compute at which it began to wait for the event of the last
+  // hold_state(); none: that was not queued yet.
+  const device::Event& held_at() const { return held_at_; }
 
   // Returns the bytes used so far: high-water marks of arenas and stash pools.
   spec::MemoryTable measured() const;
@@ -258,6 +262,7 @@ class Engine {
   // Returns a part of squares_: of a layer of the model, or of the updates, which is the last.
   device::Tensor wide_sum(int64_t index) const;
   void update(int bucket);
+  void before_state_changes();  // waits for the event of hold_state()
   void update_by_adamw(int bucket);
   void publish_codes();
   void run_forward(MicrobatchSource&);
@@ -308,7 +313,7 @@ class Engine {
   spec::ModelSpec model_;
   int64_t vocab_ = 0;
   std::unique_ptr<StateAccess> access_;
-  device::Event held_;  // updates wait for it: see hold_state()
+  device::Event held_, held_at_;  // updates wait for the first: see hold_state()
   int64_t steps_ = 0;
   CapturedSteps captured_{*compute_, [this] { return traffic(); }};
 

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/rng.h"
 #include "device/tensor.h"
@@ -500,6 +501,21 @@ struct MuonArgs {
   ConstTensor state;      // one StepState
   float factor = 1, weight_decay = 0.1F;
   ChangeSquares changes = {};
+};
+
+// ---- copies of the state
+
+// A part of a content: the bytes of a tensor, and where they lie in it.
+struct ContentRange {
+  ConstTensor bytes;   // any type, contiguous, at an address that is a multiple of 16
+  int64_t offset = 0;  // of the content, a multiple of 16
+};
+
+// sum += the sum of the blocks of these ranges (base/hash/content_sum.h). The last block of a range
+// is filled with zeros, which the content must have there.
+struct ContentSumArgs {
+  std::vector<ContentRange> ranges;
+  Tensor sum;  // one base::ContentSum
 };
 
 }  // namespace trireme::kernels

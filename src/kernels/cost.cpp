@@ -276,4 +276,14 @@ OpCost cost_of(const MuonArgs& a) {
                    weight_traffic(a.param, a.master) + traffic({a.direction}));
 }
 
+OpCost cost_of(const ContentSumArgs& a) {
+  int64_t bytes = 0;
+  for (const ContentRange& range : a.ranges) bytes += range.bytes.bytes();
+  return {.kind = OpKind::content_sum,
+          .m = std::ssize(a.ranges),
+          .n = bytes,
+          .dtype = base::DType::u8,
+          .bytes = bytes + 2 * a.sum.bytes()};
+}
+
 }  // namespace trireme::kernels

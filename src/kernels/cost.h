@@ -67,5 +67,6 @@ spec::OpCost cost_of(const WeightQuantizeArgs&);
 spec::OpCost cost_of(const TransposeArgs&);
 spec::OpCost cost_of(const CollectAmaxArgs&);
 spec::OpCost cost_of(const RotateAmaxArgs&);
+spec::OpCost cost_of(const ContentSumArgs&);
 
 }  // namespace trireme::kernels

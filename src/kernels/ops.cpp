@@ -2,6 +2,7 @@
 #include "kernels/ops.h"
 
 #include "base/check.h"
+#include "base/hash/content_sum.h"
 #include "kernels/op_checks.h"
 #include "kernels/step_records.h"
 #include "kernels/step_state.h"
@@ -668,6 +669,20 @@ void muon(Stream& stream, const MuonArgs& a) {
   holds<StepState>("muon", "state", a.state);
   are_changes("muon", a.changes, a.param.elements());
   send(stream, &Kernels::muon, a);
+}
+
+void content_sum(Stream& stream, const ContentSumArgs& a) {
+  for (const ContentRange& range : a.ranges) {
+    TRIREME_CHECK(
+        range.bytes.is_contiguous() && reinterpret_cast<uintptr_t>(range.bytes.data) % 16 == 0,
+        "content_sum: {} {} at {} with a row stride of {}", base::name_of(range.bytes.dtype),
+        range.bytes.shape.to_string(), static_cast<const void*>(range.bytes.data),
+        range.bytes.row_stride);
+    TRIREME_CHECK(range.offset >= 0 && range.offset % base::content_block_bytes == 0,
+                  "content_sum: a range at byte {}", range.offset);
+  }
+  holds<base::ContentSum>("content_sum", "sum", a.sum);
+  send(stream, &Kernels::content_sum, a);
 }
 
 }  // namespace trireme::kernels::ops

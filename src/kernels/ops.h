@@ -77,6 +77,7 @@ void weight_quantize(Stream&, const WeightQuantizeArgs&);
 void transpose(Stream&, const TransposeArgs&);
 void collect_amax(Stream&, const CollectAmaxArgs&);
 void rotate_amax(Stream&, const RotateAmaxArgs&);
+void content_sum(Stream&, const ContentSumArgs&);
 
 // Two ops in turn, where the input of the second is gemm.d, so that back ends can fuse them. The
 // backward need not write gemm.d: the caller must not read it.

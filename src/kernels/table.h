@@ -71,6 +71,7 @@ struct Kernels {
   void (*transpose)(Stream&, const TransposeArgs&);
   void (*collect_amax)(Stream&, const CollectAmaxArgs&);
   void (*rotate_amax)(Stream&, const RotateAmaxArgs&);
+  void (*content_sum)(Stream&, const ContentSumArgs&);
 
   // Optional fused ops: the gemm, then the op whose input is gemm.d. Null if the back end has none.
   // They return false and queue nothing if they do not support the arguments. Results of the second

@@ -99,6 +99,29 @@ TEST(VerbsTest, json_is_one_object_for_every_verb) {
   EXPECT_NEAR(share, 1, 1e-6);
 }
 
+TEST(VerbsTest, bench_train_measures_copies_of_the_state) {
+  const Scratch s;
+  write_tiny(s);
+  const std::vector<std::string> bench = {
+      "bench", "train",         "--model", "tiny.toml", "--seq", "16",       "--steps",
+      "2",     "--peak-tflops", "1",       "--device",  "cpu",   "--copies", "3"};
+  const base::Json copies = trireme_json(s, bench)["copies"];
+  EXPECT_EQ(copies["interval"], 3);
+  EXPECT_EQ(copies["window_steps"], 12);
+  EXPECT_EQ(copies["ratios"].size(), 10U);
+  // Four copies in each of eleven windows.
+  EXPECT_EQ(copies["made"].get<int64_t>() + copies["skipped"].get<int64_t>(), 44);
+  EXPECT_EQ(copies["verified"], 2);
+  for (const char* key : {"ratio", "step_seconds", "device_seconds", "host_seconds", "bytes"}) {
+    EXPECT_GT(copies[key].get<double>(), 0) << key;
+  }
+  EXPECT_LE(copies["ratio_low"], copies["ratio"]);
+  EXPECT_LE(copies["ratio"], copies["ratio_high"]);
+  const std::string text = trireme(s, bench).out;
+  EXPECT_NE(text.find("copies             every 3 steps: "), std::string::npos) << text;
+  EXPECT_NE(text.find(" of the host; "), std::string::npos) << text;
+}
+
 TEST(VerbsTest, output_that_cannot_be_written_is_an_error) {
   const Scratch s;
   const Outcome outcome =

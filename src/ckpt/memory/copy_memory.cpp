@@ -13,12 +13,14 @@
 #include <cstring>
 #include <limits>
 #include <new>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/shape.h"
+#include "base/system/threads.h"
 #include "ckpt/disk/disk.h"
 #include "ckpt/generation/format.h"
 
@@ -26,7 +28,10 @@ namespace trireme::ckpt {
 namespace {
 
 constexpr uint64_t magic = 0x59504f43454d4952;  // "RIMECOPY" in memory
-constexpr int64_t version = 1;
+constexpr int64_t version = 2;
+
+// Ranks that share a host hash at the same time, so a rank takes few threads.
+constexpr int64_t max_hashing_threads = 4, hashed_piece_bytes = int64_t{8} << 20;
 
 std::string error_text() { return std::strerror(errno); }
 
@@ -146,32 +151,23 @@ bool CopyMemory::is_intact(const Header& h) const {
          h.buffers == shape_.buffers && h.bytes == shape_.bytes && h.layout == shape_.layout;
 }
 
-void ContentHasher::add(std::span<const std::byte> part) {
-  while (!part.empty()) {
-    const auto room = static_cast<size_t>(chunk_bytes - chunk_filled_);
-    const std::span<const std::byte> piece = part.first(std::min(room, part.size()));
-    chunk_.add(piece);
-    chunk_filled_ += std::ssize(piece);
-    part = part.subspan(piece.size());
-    if (chunk_filled_ == chunk_bytes) end_chunk();
-  }
-}
-
-void ContentHasher::end_chunk() {
-  const Hash chunk = std::exchange(chunk_, Hasher()).hash();
-  all_.add(std::as_bytes(std::span(&chunk, 1)));
-  chunk_filled_ = 0;
-}
-
-Hash ContentHasher::hash() {
-  if (chunk_filled_ > 0) end_chunk();
-  return all_.hash();
-}
-
-Hash CopyMemory::content_hash(int buffer) const {
-  ContentHasher hasher;
-  hasher.add(content(buffer));
-  return hasher.hash();
+Hash CopyMemory::hash_of_content(int buffer) const {
+  const std::span<const std::byte> all = content(buffer);
+  const int64_t pieces = (std::ssize(all) + hashed_piece_bytes - 1) / hashed_piece_bytes;
+  std::vector<base::ContentSum> sums(static_cast<size_t>(pieces));
+  const auto add_piece = [&](int64_t i) {
+    const auto begin = static_cast<size_t>(i * hashed_piece_bytes);
+    sums[static_cast<size_t>(i)].add(
+        all.subspan(begin, std::min(all.size() - begin, static_cast<size_t>(hashed_piece_bytes))),
+        i * hashed_piece_bytes);
+  };
+  // A piece takes longer than the start of a thread.
+  const auto threads = std::min<int64_t>(
+      {max_hashing_threads, pieces, static_cast<int64_t>(std::thread::hardware_concurrency())});
+  base::ThreadPool(static_cast<int>(std::max<int64_t>(1, threads))).for_each(pieces, add_piece);
+  base::ContentSum sum;
+  for (const base::ContentSum& of_piece : sums) sum.add(of_piece);
+  return content_hash(sum);
 }
 
 std::vector<FoundCopy> CopyMemory::copies() const {
@@ -223,7 +219,7 @@ std::optional<CopyShape> CopyMemory::shape_in(int descriptor) {
 
 bool CopyMemory::verify(int buffer) const {
   const Header& h = *header(buffer);
-  return is_intact(h) && content_hash(buffer) == h.content;
+  return is_intact(h) && hash_of_content(buffer) == h.content;
 }
 
 std::span<const std::byte> CopyMemory::content(int buffer) const {
@@ -239,6 +235,10 @@ void CopyMemory::clear(int buffer) {
 
 std::span<std::byte> CopyMemory::begin(int buffer) {
   clear(buffer);
+  return room(buffer);
+}
+
+std::span<std::byte> CopyMemory::room(int buffer) {
   return {reinterpret_cast<std::byte*>(header(buffer)) + page_bytes,
           static_cast<size_t>(shape_.bytes)};
 }
@@ -250,7 +250,7 @@ Hash CopyMemory::hash(int buffer) const {
 }
 
 Hash CopyMemory::seal(int buffer, const CopyLabel& label) {
-  const Hash content = content_hash(buffer);
+  const Hash content = hash_of_content(buffer);
   seal(buffer, label, content);
   return content;
 }

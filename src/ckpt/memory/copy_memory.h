@@ -6,6 +6,7 @@
 // A buffer is empty -> filling -> sealed -> held, and filling again. Its header, which begin()
 // invalidates and seal() writes last, has a hash of the content and a hash of itself: a buffer that
 // a process left half written, or that was damaged, is not found by copies(), or fails verify().
+// The content's hash is a sum over its blocks, against accidents only (base/hash/content_sum.h).
 //
 // Which buffer may be overwritten is decided by free_buffer() (copy_round.h), a pure function.
 #pragma once
@@ -18,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "base/hash/content_sum.h"
 #include "ckpt/disk/hash.h"
 
 namespace trireme::ckpt {
@@ -49,20 +51,9 @@ struct FoundCopy {
   CopyLabel label;
 };
 
-// Computes the hash of a content from consecutive parts of any size: a hash of the hashes of its
-// chunks.
-class ContentHasher {
- public:
-  void add(std::span<const std::byte> part);
-  // Returns that of all parts. Call once.
-  Hash hash();
-
- private:
-  void end_chunk();
-
-  Hasher all_, chunk_;
-  int64_t chunk_filled_ = 0;
-};
+// Returns the hash of a content, from the sum of all its parts (base/hash/content_sum.h): devices
+// compute it where the content comes from.
+inline Hash content_hash(const base::ContentSum& sum) { return {.high = sum.high, .low = sum.low}; }
 
 class CopyMemory {
  public:
@@ -105,10 +96,12 @@ class CopyMemory {
   void clear(int buffer);
   // The buffer is filling: returns its memory, at a multiple of 4,096 bytes.
   std::span<std::byte> begin(int buffer);
+  // Returns the same memory, and the buffer stays as it is: for a caller that prepares it.
+  std::span<std::byte> room(int buffer);
   // The content is complete; returns its hash. REQUIRES: begin(), and no write since it was
   // completed.
   Hash seal(int buffer, const CopyLabel&);
-  // The same with the hash of the content, which the caller has computed (ContentHasher).
+  // The same with the hash of the content, which the caller has computed (content_hash()).
   void seal(int buffer, const CopyLabel&, const Hash& content);
   // REQUIRES: sealed.
   void mark_held(int buffer);
@@ -123,7 +116,7 @@ class CopyMemory {
   // Calls each(shape, copy) for every buffer of a descriptor whose header is intact.
   template <typename Each>
   static void for_each_in(int descriptor, const Each& each);
-  Hash content_hash(int buffer) const;
+  Hash hash_of_content(int buffer) const;
 
   std::byte* memory_;
   int descriptor_;

@@ -133,20 +133,36 @@ TEST(CopyMemoryTest, a_descriptor_that_cannot_be_mapped_is_reported) {
   EXPECT_THROW(CopyMemory(1 << 20, shape()), base::IoError);
 }
 
-TEST(CopyMemoryTest, a_content_has_the_same_hash_in_parts_of_any_size) {
+TEST(CopyMemoryTest, a_content_has_the_same_hash_in_parts_in_any_order) {
   const base::Descriptor descriptor = memory();
-  CopyMemory written(descriptor.value(), shape(2'500'000));
+  CopyMemory written(descriptor.value(), shape(20'500'003));  // several threads
   fill(written.begin(0), 1);
   const Hash whole = written.seal(0, label(5));
   EXPECT_EQ(written.hash(0), whole);
-  for (const size_t part : {size_t{700}, size_t{1} << 20, size_t{1'500'000}}) {
-    ContentHasher hasher;
+  for (const size_t part : {size_t{704}, size_t{1} << 20, size_t{1'500'000}}) {
+    base::ContentSum sum;
     const std::span<const std::byte> content = written.content(0);
-    for (size_t at = 0; at < content.size(); at += part) {
-      hasher.add(content.subspan(at, std::min(part, content.size() - at)));
+    for (size_t left = (content.size() + part - 1) / part; left-- > 0;) {
+      const size_t at = left * part;
+      sum.add(content.subspan(at, std::min(part, content.size() - at)), static_cast<int64_t>(at));
     }
-    EXPECT_EQ(hasher.hash(), whole) << part;
+    EXPECT_EQ(content_hash(sum), whole) << part;
   }
+}
+
+TEST(CopyMemoryTest, a_copy_that_lost_a_bit_on_its_way_is_refused) {
+  const base::Descriptor descriptor = memory();
+  CopyMemory written(descriptor.value(), shape(5000));
+  const std::span<std::byte> content = written.begin(0);
+  fill(content, 1);
+  base::ContentSum sum;  // of the source
+  sum.add(content, 0);
+  content[4321] ^= std::byte{1};
+  written.seal(0, label(5), content_hash(sum));
+  EXPECT_EQ(written.copies().size(), 1U);
+  EXPECT_FALSE(written.verify(0));
+  content[4321] ^= std::byte{1};
+  EXPECT_TRUE(written.verify(0));
 }
 
 }  // namespace

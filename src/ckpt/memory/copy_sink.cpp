@@ -14,7 +14,12 @@ void CopySink::do_write(std::span<const std::byte> content) {
 }
 
 Receipt CopySink::do_seal() {
-  return {.bytes = std::ssize(block_), .index_bytes = 0, .hash = memory_.seal(buffer_, label_)};
+  if (hash_) {
+    memory_.seal(buffer_, label_, *hash_);
+  } else {
+    hash_ = memory_.seal(buffer_, label_);
+  }
+  return {.bytes = std::ssize(block_), .index_bytes = 0, .hash = *hash_};
 }
 
 }  // namespace trireme::ckpt

@@ -2,6 +2,7 @@
 // CopySink: the state of a rank as a copy in one buffer of a CopyMemory.
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "ckpt/memory/copy_memory.h"
@@ -19,6 +20,9 @@ class CopySink final : public Sink {
   const CopyLabel& label() const { return label_; }
   // The memory of the content: filled in place, it is not copied again by write(). REQUIRES: begun.
   std::span<std::byte> block() const { return block_; }
+  // The content is sealed with this hash, computed where it comes from (content_hash()); without
+  // it, with that of the bytes that have arrived. REQUIRES: not sealed.
+  void set_hash(const Hash& content) { hash_ = content; }
 
  private:
   void do_begin() override { block_ = memory_.begin(buffer_); }
@@ -29,6 +33,7 @@ class CopySink final : public Sink {
   const int buffer_;
   const CopyLabel label_;
   std::span<std::byte> block_;
+  std::optional<Hash> hash_;
 };
 
 }  // namespace trireme::ckpt

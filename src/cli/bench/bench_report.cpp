@@ -79,6 +79,21 @@ void print_rates(const train::StepBench& r, const train::StepBenchPeaks& peaks,
   }
 }
 
+void print_copies(const train::CopyBench& b) {
+  fmt::print(
+      "copies             every {} steps: {:+.2f} % of step time ({:+.2f} to {:+.2f} %, 95 % of "
+      "the median of {} pairs of windows of {} steps)\n",
+      b.interval, 100 * (b.ratio.median - 1), 100 * (b.ratio.low - 1), 100 * (b.ratio.high - 1),
+      b.ratios.size(), b.window_steps);
+  fmt::print(
+      "  a copy           {} in {:.1f} ms on the device ({}/s), {:.2f} ms of the host; {} made, {} "
+      "skipped\n",
+      obs::bytes_text(b.bytes), 1e3 * b.device_seconds,
+      obs::bytes_text(static_cast<int64_t>(b.bytes_per_second())), 1e3 * b.host_seconds, b.made,
+      b.skipped);
+  fmt::print("  memory           ready after {:.2f} s\n", b.prepare_seconds);
+}
+
 }  // namespace
 
 void print_bench(const train::StepBench& r, const train::StepBenchPeaks& peaks,
@@ -92,6 +107,7 @@ void print_bench(const train::StepBench& r, const train::StepBenchPeaks& peaks,
   } else {
     print_rates(r, peaks, json);
   }
+  if (r.copies) print_copies(*r.copies);
   if (r.driver_used_bytes > 0) {
     fmt::print("driver reports     {} used, of which {} are not in the ledger\n",
                obs::bytes_text(r.driver_used_bytes),

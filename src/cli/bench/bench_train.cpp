@@ -75,6 +75,7 @@ train::StepBenchOptions bench_options(const Args& args, const spec::ModelSpec& m
           .warmup = args.integer("--warmup"),
           .captures = !args.flag("--no-capture"),
           .observed_steps = observes ? std::min(steps, max_observed_steps) : 0,
+          .copy_interval = args.integer("--copies"),
           .keys = {.micro_batch = "--micro-batch ",
                    .accumulate = "--accumulate ",
                    .head_chunk = "--head-chunk ",
@@ -89,6 +90,12 @@ int run_bench_train(const Args& args) {
   if (args.integer("--steps") < 1 || args.integer("--warmup") < 0) {
     throw base::ConfigError(fmt::format("--steps {} --warmup {}: must be at least 1 and 0",
                                         args.integer("--steps"), args.integer("--warmup")));
+  }
+  if (args.integer("--copies") < 0 || (args.integer("--copies") > 0 && args.has("--as-rank"))) {
+    throw base::ConfigError(fmt::format(
+        "--copies {}: must be 0 (none) or above, and not be used with --as-rank, which runs a rank "
+        "without the others that it would agree with",
+        args.integer("--copies")));
   }
   if (!(args.number("--peak-tflops") >= 0)) {
     throw base::ConfigError(
@@ -132,6 +139,9 @@ Verb bench_train_verb() {
           "Timed steps are queued without waiting for the device. --by-op and --roofline time up "
           "to\n"
           "three further steps, which are not replayed from a captured graph.\n\n"
+          "--copies N runs further steps in pairs of windows, without copies of the state in\n"
+          "memory (elastic.peer) and with one after every N-th step, and prints how much longer\n"
+          "these take.\n\n"
           "--as-rank R --layout TEXT runs one rank of a larger job alone: its true shapes, "
           "schedule,\n"
           "buckets and shards. Messages of other ranks are replaced by copies within the device, "
@@ -225,7 +235,12 @@ Verb bench_train_verb() {
                    .old_name = "--by-row"},
                   {.name = "--roofline",
                    .kind = Kind::flag,
-                   .help = "Also print FLOPs, bytes, time and bound of each family of kernels"}},
+                   .help = "Also print FLOPs, bytes, time and bound of each family of kernels"},
+                  {.name = "--copies",
+                   .kind = Kind::integer,
+                   .fallback = "0",
+                   .help = "Also measure what copies of the state in memory cost, one after so "
+                           "many steps; 0: none"}},
       .run = run_bench_train};
   for (const Option& option : bench_rank_options()) verb.options.push_back(option);
   for (const Option& option : device_options()) verb.options.push_back(option);

@@ -109,8 +109,7 @@ PlanPhases phases_of(const PlanQuestion& q, const Proposal& p, int64_t bytes) {
     const int rank = stage * ranks_of_stage;
     const train::CopyLayout copy = train::copy_layout(q.job.model, p.confirmed.plan, rank);
     const auto buffers = static_cast<int>(config::Elastic{}.peer_buffers);
-    phases.copies_host =
-        std::max(phases.copies_host, train::copies_bytes(copy, rank, buffers, true));
+    phases.copies_host = std::max(phases.copies_host, train::copies_bytes(copy, rank, buffers));
     const ckpt::CopyShape shape = train::shape_of(copy, rank, buffers);
     phases.kept_host =
         std::max(phases.kept_host, ckpt::KeptCopies::memory_bytes(std::span(&shape, 1)));

@@ -48,6 +48,17 @@ HostBuffer::Memory CudaDevice::allocate_host(int64_t bytes) {
   return {static_cast<std::byte*>(data), [](std::byte* p) { cudaFreeHost(p); }};
 }
 
+void CudaDevice::register_host(std::span<std::byte> memory) {
+  const cudaError_t status =
+      cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable);
+  if (status != cudaSuccess) cudaGetLastError();  // the next launch check must not find it
+  cuda_check(status, "page-locking host memory");
+}
+
+void CudaDevice::unregister_host(std::byte* memory) noexcept {
+  if (cudaHostUnregister(memory) != cudaSuccess) cudaGetLastError();
+}
+
 int64_t CudaDevice::available_bytes() {
   size_t free = 0, total = 0;
   cuda_check(cudaMemGetInfo(&free, &total), "reading the free memory");

@@ -71,11 +71,14 @@ class CudaDevice final : public Device {
   void use_on_this_thread() override;
   std::unique_ptr<Stream> make_stream(std::string name) override;
   int64_t available_bytes() override;
+  bool registers_host_memory() const override { return true; }
 
  private:
   std::byte* allocate(int64_t bytes) override;
   void release(std::byte* data, int64_t bytes) noexcept override;
   HostBuffer::Memory allocate_host(int64_t bytes) override;
+  void register_host(std::span<std::byte> memory) override;
+  void unregister_host(std::byte* memory) noexcept override;
 
   GpuOptions options_;
   std::string gpu_name_;

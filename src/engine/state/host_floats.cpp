@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "base/dtype.h"
 #include "base/float16.h"
 #include "base/split_float.h"
@@ -16,27 +17,6 @@ std::vector<std::byte> bytes_of(device::Stream& stream, const device::Tensor& fr
   if (from) stream.download(bytes, from);
   stream.synchronize();
   return bytes;
-}
-
-// 16-bit values as the device tensors hold them; `low` is empty if the values are not split fp32.
-struct Stored {
-  std::vector<uint16_t> values, low;
-};
-
-Stored stored_of(const optim::FlatFloats& to, std::span<const float> values) {
-  Stored stored;
-  stored.values.resize(values.size());
-  if (to.low) {
-    stored.low.resize(values.size());
-    base::split_floats(values.data(), std::ssize(values), stored.values.data(), stored.low.data());
-  } else if (to.values.dtype == base::DType::f16) {
-    std::transform(values.begin(), values.end(), stored.values.begin(),
-                   [](float v) { return base::F16(v).bits; });
-  } else {
-    std::transform(values.begin(), values.end(), stored.values.begin(),
-                   [](float v) { return base::Bf16(v).bits; });
-  }
-  return stored;
 }
 
 }  // namespace
@@ -58,10 +38,29 @@ void upload_floats(device::Stream& stream, const optim::FlatFloats& to,
     stream.synchronize();
     return;
   }
-  const Stored stored = stored_of(to, values);
-  stream.upload(to.values, std::as_bytes(std::span(stored.values)));
-  if (to.low) stream.upload(to.low, std::as_bytes(std::span(stored.low)));
+  const auto high = static_cast<size_t>(to.values.bytes());
+  std::vector<std::byte> stored(high + (to.low ? high : 0));
+  store_floats(to, values, stored.data());
+  stream.upload(to.values, std::span(stored).first(high));
+  if (to.low) stream.upload(to.low, std::span(stored).subspan(high));
   stream.synchronize();
+}
+
+void store_floats(const optim::FlatFloats& to, std::span<const float> values, std::byte* at) {
+  TRIREME_CHECK(to.values.elements() == std::ssize(values), "{} values for {} elements",
+                values.size(), to.values.elements());
+  if (to.values.dtype == base::DType::f32) {
+    std::memcpy(at, values.data(), values.size_bytes());
+    return;
+  }
+  auto* const stored = reinterpret_cast<uint16_t*>(at);
+  if (to.low) {
+    base::split_floats(values.data(), std::ssize(values), stored, stored + values.size());
+  } else if (to.values.dtype == base::DType::f16) {
+    std::ranges::transform(values, stored, [](float v) { return base::F16(v).bits; });
+  } else {
+    std::ranges::transform(values, stored, [](float v) { return base::Bf16(v).bits; });
+  }
 }
 
 std::vector<float> floats_of(base::DType dtype, std::span<const std::byte> values,

@@ -16,6 +16,9 @@ namespace trireme::engine {
 std::vector<float> download_floats(device::Stream&, const optim::FlatFloats& from);
 void upload_floats(device::Stream&, const optim::FlatFloats& to, std::span<const float> values);
 
+// Writes values as the tensors of `to` have them: the bytes of to.values, then those of to.low.
+void store_floats(const optim::FlatFloats& to, std::span<const float> values, std::byte* at);
+
 // Returns the floats in the bytes of an fp32, bf16 or fp16 tensor. If `low` is not empty, `values`
 // and `low` are the high and low parts of split fp32 values.
 std::vector<float> floats_of(base::DType, std::span<const std::byte> values,

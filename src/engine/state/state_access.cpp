@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "base/sha256.h"
 #include "engine/state/host_floats.h"
+#include "engine/state/upload_ring.h"
 #include "kernels/ops.h"
 #include "spec/parallel/data_parallel.h"
 
@@ -325,11 +326,16 @@ std::vector<float> StateAccess::read_state(const StateRange& range) {
   return download_floats(compute_, range.floats);
 }
 
-void StateAccess::write_state(const StateRange& range, std::span<const float> values) {
+void StateAccess::write_state(const StateRange& range, std::span<const float> values,
+                              UploadRing* ring) {
   // With split fp32 weights this writes parameters, which another rank may still be reading.
   const spec::Range buckets = buckets_.of_layer(range.layer);
   for (int64_t b = buckets.begin; b < buckets.end; ++b) buckets_.before_change(static_cast<int>(b));
-  upload_floats(compute_, range.floats, values);
+  if (ring != nullptr) {
+    ring->upload(range.floats, values);
+  } else {
+    upload_floats(compute_, range.floats, values);
+  }
 }
 
 void StateAccess::state_changed() {

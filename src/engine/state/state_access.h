@@ -23,6 +23,8 @@
 
 namespace trireme::engine {
 
+class UploadRing;
+
 class StateAccess {
  public:
   // Parts of an engine, which must outlive this object.
@@ -77,9 +79,10 @@ class StateAccess {
   // Queues deferred updates, as state() does: ranges returned by an earlier state() are current
   // once the compute stream has drained.
   void flush_updates();
-  // Read or write a range of state() as floats. Both wait for the device.
+  // Read or write a range of state() as floats. Both wait for the device, unless values go through
+  // a ring of the compute stream: they are written after its finish().
   std::vector<float> read_state(const StateRange&);
-  void write_state(const StateRange&, std::span<const float> values);
+  void write_state(const StateRange&, std::span<const float> values, UploadRing* ring = nullptr);
   // Publishes state that write_state() has changed on all ranks. Collective.
   void state_changed();
   // The state of learning rate, clipping and skipping. Both wait for the device.

@@ -67,6 +67,7 @@ const Kernels& cpu_kernels() {
       .transpose = cpu::transpose,
       .collect_amax = cpu::collect_amax,
       .rotate_amax = cpu::rotate_amax,
+      .content_sum = cpu::content_sum,
   };
   return table;
 }

@@ -69,5 +69,6 @@ void weight_quantize(Stream&, const WeightQuantizeArgs&);
 void transpose(Stream&, const TransposeArgs&);
 void collect_amax(Stream&, const CollectAmaxArgs&);
 void rotate_amax(Stream&, const RotateAmaxArgs&);
+void content_sum(Stream&, const ContentSumArgs&);
 
 }  // namespace trireme::kernels::cpu

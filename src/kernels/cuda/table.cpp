@@ -66,6 +66,7 @@ const Kernels& cuda_kernels() {
       .transpose = cuda::transpose,
       .collect_amax = cuda::collect_amax,
       .rotate_amax = cuda::rotate_amax,
+      .content_sum = cuda::content_sum,
       .gemm_swiglu_forward = cuda::gemm_swiglu_forward,
       .gemm_swiglu_backward = cuda::gemm_swiglu_backward,
       .swiglu_forward_quantize = cuda::swiglu_forward_quantize,

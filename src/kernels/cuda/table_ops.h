@@ -69,6 +69,7 @@ void weight_quantize(Stream&, const WeightQuantizeArgs&);
 void transpose(Stream&, const TransposeArgs&);
 void collect_amax(Stream&, const CollectAmaxArgs&);
 void rotate_amax(Stream&, const RotateAmaxArgs&);
+void content_sum(Stream&, const ContentSumArgs&);
 bool gemm_swiglu_forward(Stream&, const GemmArgs&, const SwigluForwardArgs&);
 bool gemm_swiglu_backward(Stream&, const GemmArgs&, const SwigluBackwardArgs&);
 bool swiglu_forward_quantize(Stream&, const SwigluForwardArgs&, const QuantizeArgs&);

@@ -73,6 +73,7 @@ const Kernels& null_kernels() {
       .transpose = nothing,
       .collect_amax = nothing,
       .rotate_amax = nothing,
+      .content_sum = nothing,
   };
   return table;
 }

@@ -67,6 +67,7 @@ const Kernels& reference_kernels() {
       .transpose = reference::transpose,
       .collect_amax = reference::collect_amax,
       .rotate_amax = reference::rotate_amax,
+      .content_sum = reference::content_sum,
   };
   return table;
 }

@@ -8,7 +8,7 @@
 namespace trireme::spec {
 
 std::string_view name_of(OpKind kind) {
-  static constexpr std::array<std::string_view, 60> names = {"gemm",
+  static constexpr std::array<std::string_view, 61> names = {"gemm",
                                                       "embedding_forward",
                                                       "embedding_backward",
                                                       "norm_forward",
@@ -67,7 +67,8 @@ std::string_view name_of(OpKind kind) {
                                                       "weight_quantize",
                                                       "transpose",
                                                       "collect_amax",
-                                                      "rotate_amax"};
+                                                      "rotate_amax",
+                                                      "content_sum"};
   const auto index = static_cast<size_t>(kind);
   TRIREME_CHECK(index < names.size(), "op kind {}", index);
   return names[index];

@@ -77,6 +77,7 @@ enum class OpKind : uint8_t {
   transpose,
   collect_amax,
   rotate_amax,
+  content_sum,
 };
 
 enum class GemmLayout : uint8_t { none, nn, nt, tn, tt };  // of a GEMM: is a, is b transposed

@@ -71,7 +71,6 @@ RunCheckpoints::RunCheckpoints(const Parts& parts, const Resume& resume, ckpt::G
       epoch_writer_(parts.epoch_writer),
       copy_memory_(parts.copy_memory),
       peers_(parts.peers),
-      on_gpu_(parts.on_gpu),
       epoch_(parts.epoch),
       copy_pace_(config_.elastic.peer_interval, config_.elastic.peer_cost),
       copy_figures_(parts.earlier_copies),
@@ -107,8 +106,7 @@ void RunCheckpoints::make_copies(engine::Engine& engine, int64_t step) {
                                       .memory = *copy_memory_,
                                       .pace = copy_pace_,
                                       .figures = copy_figures_,
-                                      .peers = peers_,
-                                      .is_staged = on_gpu_});
+                                      .peers = peers_});
   copies_->begin(run.data(), epoch_, step);
 }
 
@@ -392,8 +390,8 @@ HostMemoryUse RunCheckpoints::copy_memory() const {
   if (!copies_) return {};
   const int rank = rank_.number();
   return {.predicted_bytes = copies_bytes(copy_layout(model_, *plan_, rank), rank,
-                                          static_cast<int>(config_.elastic.peer_buffers), on_gpu_),
-          .measured_bytes = copy_memory_->reserved_bytes() + copies_->staging_bytes()};
+                                          static_cast<int>(config_.elastic.peer_buffers)),
+          .measured_bytes = copy_memory_->reserved_bytes()};
 }
 
 void RunCheckpoints::save(int64_t step) {

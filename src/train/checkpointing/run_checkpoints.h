@@ -51,10 +51,9 @@ class RunCheckpoints {
     ckpt::CopyMemory* copy_memory = nullptr;    // null: the run keeps no copies in memory
     PeerCopies* peers = nullptr;                // null: they are sent to no other rank
     comm::EpochWriter* epoch_writer = nullptr;  // RankStart::epoch_writer
-    bool on_gpu = false;
-    int64_t epoch = 0;             // of the run's group of ranks
-    SaveFigures earlier{};         // saves of the same attempt before
-    CopyFigures earlier_copies{};  // likewise
+    int64_t epoch = 0;                          // of the run's group of ranks
+    SaveFigures earlier{};                      // saves of the same attempt before
+    CopyFigures earlier_copies{};               // likewise
   };
   RunCheckpoints(const Parts&, const Resume&, ckpt::Guard guard, CheckpointHooks hooks);
 
@@ -149,7 +148,6 @@ class RunCheckpoints {
   std::optional<Checkpointer> checkpointer_;
   ckpt::CopyMemory* const copy_memory_;
   PeerCopies* const peers_;
-  const bool on_gpu_;
   const int64_t epoch_;
   CopyPace copy_pace_;
   CopyFigures copy_figures_;

@@ -11,6 +11,8 @@
 #include "base/split_float.h"
 #include "base/text/json.h"
 #include "ckpt/bucket_pieces.h"
+#include "device/host_registration.h"
+#include "engine/state/upload_ring.h"
 #include "spec/parallel/data_parallel.h"
 #include "spec/state/float8_state.h"
 #include "spec/state/state_layout.h"
@@ -102,7 +104,13 @@ void add_copies(const optim::FlatFloats& from, int64_t to, bool is_own,
 
 void StagedCopy::start(device::Stream& stream, std::byte* file) const {
   const auto download = [&](const device::Tensor& part, int64_t at) {
-    stream.download({file + at, static_cast<size_t>(part.bytes())}, part);
+    constexpr int64_t piece_bytes = device::HostRegistration::piece_bytes;
+    TRIREME_CHECK(part.is_contiguous(), "rows {} elements apart", part.row_stride);
+    for (int64_t first = 0, count = 0; first < part.bytes(); first += count) {
+      count = std::min(part.bytes() - first, piece_bytes - (at + first) % piece_bytes);
+      stream.download({file + at + first, static_cast<size_t>(count)},
+                      device::view_of(part.data + first, {{count}, base::DType::u8}));
+    }
   };
   download(from.values, to);
   if (from.low) download(from.low, to + from.values.bytes());
@@ -267,9 +275,16 @@ void expect_optimizer(const spec::Plan& plan, const ckpt::Generation& generation
 void load_state(engine::Engine& engine, const spec::ModelSpec& model, const spec::Coord& coord,
                 const ckpt::Generation& generation) {
   expect_optimizer(engine.plan(), generation);
+  int64_t elements = 0;
+  for (const auto& part : engine.state()) elements += part.range.end - part.range.begin;
+  const auto ring = engine::UploadRing::make_for(engine.compute(),
+                                                 elements * static_cast<int64_t>(sizeof(float)));
   read_layers(engine, model, coord, generation, [&](const auto& ranges, const auto& values) {
-    for (size_t i = 0; i < values.size(); ++i) engine.write_state(ranges[i], values[i]);
+    for (size_t i = 0; i < values.size(); ++i) {
+      engine.write_state(ranges[i], values[i], ring.get());
+    }
   });
+  if (ring) ring->finish();
 }
 
 std::string state_difference(engine::Engine& engine, const spec::ModelSpec& model,

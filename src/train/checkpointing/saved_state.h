@@ -45,7 +45,8 @@ struct StagedCopy {
   static constexpr int64_t max_split_elements = 1 << 20;  // elements
 
   int64_t bytes() const { return from.values.bytes() + (from.low ? from.low.bytes() : 0); }
-  // Enqueues the download into the memory of the file, in the device's format.
+  // Enqueues the download into the memory of the file, in the device's format. No copy crosses a
+  // multiple of HostRegistration::piece_bytes of that memory.
   void start(device::Stream&, std::byte* file) const;
   // Converts to the file's format, after the download has run. Split floats need a workspace of
   // bytes().

@@ -8,12 +8,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "device/device.h"
+#include "device/memory.h"
 #include "engine/engine.h"
+#include "kernels/args.h"
 #include "train/checkpointing/saved_state.h"
 
 namespace trireme::train {
@@ -21,7 +24,10 @@ namespace trireme::train {
 class Snapshot {
  public:
   // `copies`: what is copied, and where to; the same every time. The engine must outlive it.
-  Snapshot(engine::Engine&, device::Device&, std::string name, std::vector<StagedCopy> copies);
+  // `has_sums`: the device also adds up what is copied (kernels::ContentSumArgs), for which the
+  // copies must lie at multiples of 16 bytes; its memory is taken from the device.
+  Snapshot(engine::Engine&, device::Device&, std::string name, std::vector<StagedCopy> copies,
+           bool has_sums = false);
 
   // Timed points of the side stream, for Stream::seconds_between().
   struct Span {
@@ -30,13 +36,17 @@ class Snapshot {
   // Begins to copy the state as it is after all queued work, and returns when that runs. REQUIRES:
   // the memory has bytes(), and stays until wait() has returned or this object is destroyed.
   // `other`: a snapshot that was begun since the last step, which the next update then waits for,
-  // too; null: none.
-  Span begin(std::byte* memory, const Snapshot* other = nullptr);
+  // too; null: none. `sum`: memory of one base::ContentSum, which receives that of the state on the
+  // device, and stays as long; null: not wanted. REQUIRES: has_sums for that.
+  Span begin(std::byte* memory, const Snapshot* other = nullptr, std::byte* sum = nullptr);
   // Waits until all copies have run. May be called on a thread that has called
   // device().use_on_this_thread(). Throws what has become of the device's work.
   void wait() { stream_->synchronize(); }
   // REQUIRES: wait() has returned since that begin().
   double seconds(const Span& span) const { return stream_->seconds_between(span.begin, span.end); }
+  // Returns how long the engine's update waited for this copy; none: the device has not got there,
+  // or not the copy. REQUIRES: it was the last begin().
+  std::optional<double> exposed_seconds(const Span& span) const;
   // Brings what was copied into the file's format, after wait(). See StagedCopy::finish().
   void finish(std::byte* memory, std::span<std::byte> workspace) const;
 
@@ -44,8 +54,16 @@ class Snapshot {
   device::Device& device() const { return stream_->device(); }
 
  private:
+  // The sums of what is copied on compute, and of the rest.
+  struct Sums {
+    device::Buffer memory;
+    kernels::ContentSumArgs own, others;
+  };
+  Sums make_sums(device::Device&) const;
+
   engine::Engine& engine_;
   const std::vector<StagedCopy> copies_;
+  std::optional<Sums> sums_;
   std::unique_ptr<device::Stream> stream_;
   device::Event copied_;  // of the last begin()
 };

@@ -87,6 +87,7 @@ std::string family_of(const spec::OpCost& cost) {
     case OpKind::copy:
     case OpKind::accumulate:
     case OpKind::init_normal:
+    case OpKind::content_sum:
       return "other";
   }
   return "other";

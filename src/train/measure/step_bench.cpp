@@ -178,6 +178,14 @@ StepBench bench_steps(const spec::ModelSpec& model, const StepBenchOptions& opti
       for (TimedOp& op : timeline.finish()) result.observed.push_back(std::move(op));
     }
   }
+  if (options.copy_interval > 0) {
+    TRIREME_CHECK(!lone, "copies of a rank without its peers");
+    result.copies = bench_copies({.engine = engine,
+                                  .source = source,
+                                  .model = model,
+                                  .device = *platform.device,
+                                  .interval = options.copy_interval});
+  }
   if (lone) {
     constexpr int64_t transfer_steps = 2;
     result.transfers = measure_transfers(engine, source, *lone, transfer_steps);
@@ -239,6 +247,7 @@ base::Json to_json(const spec::ModelSpec& model, const StepBenchOptions& options
       {"library_bytes", std::max<int64_t>(0, r.driver_used_bytes - r.ledger_bytes)},
       {"startup_seconds", r.startup_seconds},
       {"loss", r.has_loss ? base::Json(r.loss) : base::Json()}};
+  if (r.copies) out["copies"] = to_json(*r.copies);
   if (peaks.gemm) out["gemm_peak_tflops"] = peaks.gemm->per_second / 1e12;
   if (peaks.roofline) out["roofline"] = peaks.roofline->json();
   if (r.lone) {

@@ -11,6 +11,7 @@
 #include "base/text/json_fwd.h"
 #include "config/config.h"
 #include "spec/plan.h"
+#include "train/measure/copies/copy_bench.h"
 #include "train/measure/lone_rank/lone_rank.h"
 #include "train/measure/lone_rank/lone_transfers.h"
 #include "train/measure/roofline.h"
@@ -25,6 +26,7 @@ struct StepBenchOptions {
   int64_t steps = 6, warmup = 2;  // timed steps, and steps before them
   bool captures = true;           // replays steps from a captured graph, on devices that can
   int64_t observed_steps = 0;     // further steps, uncaptured, with a time for each operation
+  int64_t copy_interval = 0;      // further steps with copies of the state; 0: none
   std::optional<int> as_rank;     // this rank of a layout of several, without the others
   FitKeys keys;                   // named by the error if the memory does not suffice
   double start_seconds = 0;       // of obs::steady_seconds(); start-up is counted from here
@@ -51,6 +53,7 @@ struct StepBench {
   std::optional<LoneTransfers> transfers;
   spec::TrafficTable sent;  // in a timed step
   int64_t skipped = 0;      // steps whose update was not applied, of all
+  std::optional<CopyBench> copies;
 
   double median() const { return seconds[seconds.size() / 2]; }
   const spec::MemoryTable& predicted() const {
@@ -63,8 +66,9 @@ struct StepBench {
 // Returns the times of further steps, in their order. Waits for the device.
 std::vector<double> step_seconds(engine::Engine&, engine::MicrobatchSource&, int64_t steps);
 
-// REQUIRES: steps >= 1; with as_rank a layout that check_lone_rank() accepts. Throws ConfigError or
-// OutOfMemory before anything is timed, and ConfigError if rows of experts exceed their budget.
+// REQUIRES: steps >= 1; with as_rank a layout that check_lone_rank() accepts, and no copies. Throws
+// ConfigError or OutOfMemory before anything is timed, and ConfigError if rows of experts exceed
+// their budget.
 StepBench bench_steps(const spec::ModelSpec&, const StepBenchOptions&);
 
 struct StepBenchPeaks {

@@ -117,7 +117,6 @@ void Run::equip() {
                             .copy_memory = parts_->copy_memory ? &*parts_->copy_memory : nullptr,
                             .peers = parts_->peers ? &*parts_->peers : nullptr,
                             .epoch_writer = start_.epoch_writer.get(),
-                            .on_gpu = bench_.platform.is_gpu(),
                             .epoch = start_.epoch,
                             .earlier = summary_.checkpoints,
                             .earlier_copies = summary_.copies},

@@ -10,14 +10,18 @@
 #include "base/error.h"
 #include "base/system/start_thread.h"
 #include "obs/clock.h"
+#include "obs/terminal/number_text.h"
 
 namespace trireme::train {
 namespace {
 
+constexpr int64_t sum_stride = 64;  // bytes
+
 // What ranks exchange before a copy.
 struct Exchanged {
   ckpt::CopySteps steps;
-  bool is_busy = false;                  // the memory for staging is in use
+  bool is_ready = false;  // to download into the buffers
+  bool has_failed = false;
   CopyCost cost;                         // of the last copy; exposed_seconds 0: there was none
   std::array<char, 160> send_problem{};  // why the last send failed; empty: it did not
 };
@@ -33,17 +37,19 @@ MemoryCopies::MemoryCopies(const Parts& parts)
       peers_(parts.peers),
       counted_(peers_ ? peers_->sender().state() : CopySender::State{}),
       layout_(copy_layout(parts.model, parts.engine.plan(), parts.rank.number())),
-      staging_(parts.is_staged ? std::optional(parts.device.make_host_buffer(
-                                     device::Mem::checkpoint, layout_.bytes, "copies of the state"))
-                               : std::nullopt),
-      snapshot_(parts.engine, parts.device, "copies", copies_into(layout_, parts.engine)),
-      buffers_(static_cast<size_t>(parts.memory.shape().buffers)) {
+      registration_(parts.device),
+      sums_(parts.device.make_host_buffer(device::Mem::checkpoint,
+                                          parts.memory.shape().buffers * sum_stride,
+                                          "sums of copies of the state")),
+      snapshot_(parts.engine, parts.device, "copies", copies_into(layout_, parts.engine), true),
+      buffers_(static_cast<size_t>(parts.memory.shape().buffers)),
+      readiness_(parts.device.registers_host_memory() ? Readiness::none : Readiness::ready) {
   TRIREME_CHECK(memory_.shape().layout == layout_.digest, "the memory of copies of rank {}",
                 rank_.number());
   for (const ckpt::FoundCopy& copy : memory_.copies()) {
     buffers_[static_cast<size_t>(copy.buffer)] = {State::sealed, copy.label.step};
   }
-  thread_ = base::start_thread("that seals copies of the state", [this] { seal_jobs(); });
+  thread_ = base::start_thread("that seals copies of the state", [this] { work(); });
 }
 
 MemoryCopies::~MemoryCopies() {
@@ -75,8 +81,10 @@ void MemoryCopies::copy(const Point& point) {
   const CopySender::State sends = sender_state();
   own_steps.kept = sends.kept;
   own_steps.sending = sends.sending;
+  const Readiness readiness = request_buffers();
   Exchanged own{.steps = own_steps,
-                .is_busy = staging_ && own_steps.filling != ckpt::CopySteps{}.filling,
+                .is_ready = readiness == Readiness::ready,
+                .has_failed = readiness == Readiness::failed,
                 .cost = {.exposed_seconds = exposed_seconds(point.step_seconds),
                          .step_seconds = point.step_seconds},
                 .send_problem = {}};
@@ -84,11 +92,12 @@ void MemoryCopies::copy(const Point& point) {
   const std::vector<Exchanged> all = rank_.gather(own);
   std::vector<ckpt::CopySteps> all_steps;
   CopyCost cost;
-  bool is_busy = false;
+  bool is_ready = true;
   std::vector<std::string> send_problems;
   for (const Exchanged& of_rank : all) {
     send_problems.emplace_back(of_rank.send_problem.data());
-    is_busy = is_busy || of_rank.is_busy;
+    is_ready = is_ready && of_rank.is_ready;
+    is_off_ = is_off_ || of_rank.has_failed;
     all_steps.push_back(of_rank.steps);
     cost.exposed_seconds = std::max(cost.exposed_seconds, of_rank.cost.exposed_seconds);
     cost.step_seconds = std::max(cost.step_seconds, of_rank.cost.step_seconds);
@@ -100,7 +109,11 @@ void MemoryCopies::copy(const Point& point) {
   mark_held(round.held);
   if (peers_ != nullptr) std::ranges::move(peers_->news(send_problems), std::back_inserter(news_));
   if (peers_ != nullptr && round.kept) peers_->settle();
-  if (is_busy || !ckpt::may_copy(all_steps, memory_.shape().buffers)) {
+  if (!is_ready) {
+    next_step_ = point.at.step + pace_.retry();
+    return;
+  }
+  if (!ckpt::may_copy(all_steps, memory_.shape().buffers)) {
     ++figures_.skipped;
     next_step_ = point.at.step + pace_.retry();  // a buffer may be free by then
     return;
@@ -115,7 +128,13 @@ void MemoryCopies::copy(const Point& point) {
 double MemoryCopies::exposed_seconds(double step_seconds) {
   const double blocked = std::exchange(blocked_seconds_, 0);
   const std::scoped_lock lock(mutex_);
-  const double beyond = std::max(0.0, std::exchange(copy_seconds_, 0) - step_seconds / 2);
+  const double copied = std::exchange(copy_seconds_, 0);
+  double beyond = 0;
+  if (copied > 0) {
+    figures_.device_seconds += copied;
+    ++figures_.timed;
+    beyond = snapshot_.exposed_seconds(last_).value_or(std::max(0.0, copied - step_seconds / 2));
+  }
   figures_.exposed_seconds += blocked + beyond;
   return blocked + beyond;
 }
@@ -136,16 +155,14 @@ void MemoryCopies::begin_copy(const Point& point, int buffer, std::optional<int6
   write_note(label, point.at, point.bf16_blocks, point.step_state);
   auto sink = std::make_unique<ckpt::CopySink>(memory_, buffer, label);
   sink->begin();
-  const std::span<std::byte> content =
-      staging_ ? std::span(staging_->data(), sink->block().size()) : sink->block();
-  write_table(layout_, engine_, content);
-  const Snapshot::Span span = snapshot_.begin(content.data(), point.other);
+  write_rest(layout_, engine_, sink->block());
+  last_ = snapshot_.begin(sink->block().data(), point.other, sum_of(buffer));
   if (peers_ != nullptr) {
     peers_->sender().expect(point.at.step, keep.value_or(ckpt::CopySteps::empty));
   }
   const std::scoped_lock lock(mutex_);
   buffers_[static_cast<size_t>(buffer)] = {State::filling, point.at.step};
-  jobs_.push_back({std::move(sink), content, span});
+  jobs_.push_back({std::move(sink), last_});
   ++figures_.copies;
   changed_.notify_all();
 }
@@ -182,22 +199,62 @@ std::string MemoryCopies::problem() {
   return std::exchange(problem_, {});
 }
 
-void MemoryCopies::seal_jobs() {
+MemoryCopies::Readiness MemoryCopies::request_buffers() {
+  const std::scoped_lock lock(mutex_);
+  if (readiness_ == Readiness::none) {
+    readiness_ = Readiness::requested;
+    changed_.notify_all();
+  }
+  return readiness_;
+}
+
+void MemoryCopies::prepare() {
+  request_buffers();
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return readiness_ != Readiness::requested; });
+}
+
+std::byte* MemoryCopies::sum_of(int buffer) const { return sums_.data() + buffer * sum_stride; }
+
+void MemoryCopies::work() {
   while (true) {
-    Job job;
+    std::optional<Job> job;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return is_ended_ || !jobs_.empty(); });
-      if (jobs_.empty()) return;
-      job = std::move(jobs_.front());
-      jobs_.pop_front();
-      is_working_ = true;
+      changed_.wait(lock, [this] {
+        return is_ended_ || !jobs_.empty() || readiness_ == Readiness::requested;
+      });
+      if (jobs_.empty() && is_ended_) return;
+      if (!jobs_.empty()) {
+        job = std::move(jobs_.front());
+        jobs_.pop_front();
+        is_working_ = true;
+      }
     }
-    seal(job);
+    job ? seal(*job) : register_buffers();
     const std::scoped_lock lock(mutex_);
     is_working_ = false;
     changed_.notify_all();
   }
+}
+
+void MemoryCopies::register_buffers() {
+  std::string failure;
+  try {
+    snapshot_.device().use_on_this_thread();
+    for (int buffer = 0; buffer < memory_.shape().buffers; ++buffer) {
+      if (!registration_.add(memory_.room(buffer), is_ended_)) return;
+    }
+  } catch (const std::exception& error) {
+    failure = error.what();
+    registration_.clear();
+  }
+  const std::scoped_lock lock(mutex_);
+  readiness_ = failure.empty() ? Readiness::ready : Readiness::failed;
+  if (failure.empty()) return;
+  problem_ =
+      fmt::format("no copies of the state are made: {} of host memory cannot be page-locked: {}",
+                  obs::bytes_text(memory_.shape().memory_bytes()), failure);
 }
 
 bool MemoryCopies::is_aborted() const {
@@ -216,7 +273,10 @@ void MemoryCopies::seal(Job& job) {
     snapshot_.wait();
     seconds = snapshot_.seconds(job.span);
     if (!is_aborted()) {
-      job.sink->write(job.content);
+      base::ContentSum sum = sum_of_rest(layout_, job.sink->block());
+      sum.add(*reinterpret_cast<const base::ContentSum*>(sum_of(job.sink->buffer())));
+      job.sink->set_hash(ckpt::content_hash(sum));
+      job.sink->write(job.sink->block());
       job.sink->seal();
       after = {State::sealed, step};
     }

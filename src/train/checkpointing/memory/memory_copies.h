@@ -3,23 +3,25 @@
 // (ckpt/memory/copy_memory.h), so that a process that replaces it, and ranks that have gone
 // further, continue from a step of which every rank has a copy.
 //
-// A copy is made like a save: a Snapshot downloads the state while the next step computes, and a
-// thread writes it into a sink, a buffer of that memory (ckpt/memory/copy_sink.h), which hashes and
-// seals it. Before each copy the ranks exchange which steps they
-// have sealed, so a buffer is overwritten only when all of them hold a newer step; otherwise the
-// copy is skipped, on all ranks. A slow rank costs freshness, never time.
+// A copy is made like a save: a Snapshot downloads the state into a sink, a buffer of that memory
+// (ckpt/memory/copy_sink.h), while the next step computes, and a thread seals it with the hash that
+// the device has computed of the source. Before each copy the ranks exchange which steps they have
+// sealed, so a buffer is overwritten only when all of them hold a newer step; otherwise the copy is
+// skipped, on all ranks. A slow rank costs freshness, never time.
 //
 // With several nodes each sealed copy is also sent to a rank on another one, which keeps it
 // (train/checkpointing/peer/). The next copy waits until all have arrived, or failed.
 //
-// On a GPU the Snapshot goes through page-locked memory of one copy, from which the thread fills
-// the buffer: transfers to other memory block the host.
+// On a GPU the memory is page-locked first: transfers to other memory block the host. That takes
+// seconds, so the thread does it beside the steps after the first one, and copies begin when all
+// ranks have it. If one of them cannot have it, no rank makes copies.
 //
 // A copy is sealed only if the ranks were not aborted by the time it was complete: an aborted call
 // may have left garbage in the state. Which copies a later epoch trusts: resume_point()
 // (train/run/state/epoch_state.h).
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -36,6 +38,7 @@
 #include "ckpt/memory/copy_memory.h"
 #include "ckpt/memory/copy_round.h"
 #include "ckpt/memory/copy_sink.h"
+#include "device/host_registration.h"
 #include "engine/engine.h"
 #include "train/checkpointing/memory/copy_pace.h"
 #include "train/checkpointing/peer/peer_copies.h"
@@ -50,7 +53,9 @@ namespace trireme::train {
 struct CopyFigures {
   int64_t copies = 0, skipped = 0, failed = 0;
   double exposed_seconds = 0;  // for which copies delayed steps; at most
-  int64_t interval = 0;        // steps, at the end
+  double device_seconds = 0;   // of `timed` copies on the device
+  int64_t timed = 0;
+  int64_t interval = 0;  // steps, at the end
   // To the rank that keeps them. Those of the last copy may be missing.
   int64_t sent = 0, sent_bytes = 0, send_failed = 0;
 };
@@ -67,7 +72,6 @@ class MemoryCopies {
     CopyPace& pace;               // of the attempt
     CopyFigures& figures;         // likewise
     PeerCopies* peers = nullptr;  // null: copies are sent to no other rank
-    bool is_staged = false;       // through memory of the device
   };
   explicit MemoryCopies(const Parts&);
   ~MemoryCopies();  // waits for the thread
@@ -78,7 +82,7 @@ class MemoryCopies {
   void begin(const std::string& run, int64_t epoch, int64_t step);
 
   // Is a copy to be made after this step? The same on all ranks.
-  bool is_due(int64_t step) const { return step >= next_step_; }
+  bool is_due(int64_t step) const { return !is_off_ && step >= next_step_; }
   struct Point {
     KeptState::Point at;
     std::vector<int> bf16_blocks;
@@ -92,7 +96,9 @@ class MemoryCopies {
   void copy(const Point&);
   // Waits until all copies are sealed, or given up.
   void finish();
-  int64_t staging_bytes() const { return staging_ ? staging_->bytes() : 0; }
+  // Waits until copies can be made, or never will; begins what they need. For measurements.
+  void prepare();
+  bool is_off() const { return is_off_; }  // a rank cannot make copies
   // Returns why copies could not be sealed since the last call, each reason once; empty: none.
   std::string problem();
   // Returns which ranks' copies do not reach the rank that keeps them any more, or do so again,
@@ -107,9 +113,10 @@ class MemoryCopies {
   };
   struct Job {
     std::unique_ptr<ckpt::CopySink> sink;
-    std::span<const std::byte> content;
     Snapshot::Span span;
   };
+  // How far the buffers are prepared for downloads.
+  enum class Readiness : uint8_t { none, requested, ready, failed };
 
   ckpt::CopySteps steps();
   CopySender::State sender_state();  // of the last sends; their totals are added to the figures
@@ -118,8 +125,11 @@ class MemoryCopies {
   double exposed_seconds(double step_seconds);
   void begin_copy(const Point&, int buffer, std::optional<int64_t> keep);
   void mark_held(std::optional<int64_t> step);
-  void seal_jobs();  // on the thread
-  void seal(Job&);   // likewise
+  Readiness request_buffers();  // returns how ready they are
+  void work();                  // on the thread, and what follows
+  void register_buffers();
+  void seal(Job&);
+  std::byte* sum_of(int buffer) const;  // of a ContentSum
   bool is_aborted() const;
 
   engine::Engine& engine_;
@@ -131,8 +141,11 @@ class MemoryCopies {
   CopySender::State counted_;  // in the figures
   std::vector<PartnerNews> news_;
   const CopyLayout layout_;
-  std::optional<device::HostBuffer> staging_;
-  Snapshot snapshot_;  // destroyed before the memory that it copies to
+  device::HostRegistration registration_;
+  device::HostBuffer sums_;  // of the state on the device, by buffer
+  Snapshot snapshot_;        // destroyed before the memory that it copies to
+  Snapshot::Span last_;      // of the last copy
+  bool is_off_ = false;
   std::string run_;
   int64_t epoch_ = 0;
   int64_t next_step_ = 0;
@@ -141,10 +154,12 @@ class MemoryCopies {
   std::condition_variable changed_;
   std::vector<Buffer> buffers_;
   std::deque<Job> jobs_;
-  bool is_working_ = false, is_ended_ = false;
+  bool is_working_ = false;
+  std::atomic<bool> is_ended_ = false;  // also read without the mutex
+  Readiness readiness_;
   std::string problem_;
   int64_t failed_ = 0;
-  double copy_seconds_ = 0;  // of the last download
+  double copy_seconds_ = 0;  // of the last copy on the device
   std::thread thread_;
 };
 

@@ -55,15 +55,16 @@ void refuse_copy(comm::PeerConnection& connection, CopyOutcome outcome, const st
 
 // Receives a content, and returns its hash.
 ckpt::Hash receive_content(comm::PeerConnection& connection, std::span<std::byte> to) {
-  ckpt::ContentHasher hasher;
-  while (!to.empty()) {
+  base::ContentSum sum;
+  static_assert(ckpt::chunk_bytes % base::content_block_bytes == 0);
+  for (int64_t at = 0; at < std::ssize(to); at += ckpt::chunk_bytes) {
     const std::span<std::byte> chunk =
-        to.first(std::min<size_t>(to.size(), static_cast<size_t>(ckpt::chunk_bytes)));
+        to.subspan(static_cast<size_t>(at),
+                   static_cast<size_t>(std::min(ckpt::chunk_bytes, std::ssize(to) - at)));
     connection.receive(chunk);
-    hasher.add(chunk);
-    to = to.subspan(chunk.size());
+    sum.add(chunk, at);
   }
-  return hasher.hash();
+  return ckpt::content_hash(sum);
 }
 
 void serve_store(comm::PeerConnection& connection, KeptStore& store, const CopyHead& head) {

@@ -195,7 +195,7 @@ void reserve_copies(Incarnation& parts, const CopyChoice& choice) {
   if (choice.is_on) {
     const int number = parts.start.number;
     host.peer_bytes = copies_bytes(copy_layout(parts.bench.model, parts.plan(), number), number,
-                                   buffers_of(parts), parts.bench.platform.is_gpu());
+                                   buffers_of(parts));
     const bool was_reserved = reserve_own(parts, host, available);
     if (was_reserved && is_taken_off(parts)) host.peer_bytes = 0;
   }

@@ -30,6 +30,16 @@ int64_t elements_of(const engine::Engine::StateRange& range) {
   return range.range.end - range.range.begin;
 }
 
+// The bytes between a range and the next one, or the table.
+struct Padding {
+  int64_t begin, end;
+};
+Padding padding_after(const CopyLayout& layout, size_t range) {
+  const int64_t bytes = elements_of(layout.ranges[range]) * static_cast<int64_t>(sizeof(float));
+  const bool is_last = range + 1 == layout.ranges.size();
+  return {layout.offsets[range] + bytes, is_last ? layout.table : layout.offsets[range + 1]};
+}
+
 // Every range of a plan, for the digest.
 std::string text_of(const std::vector<ckpt::TensorPieces>& parts, int64_t offset) {
   std::string text = fmt::format("{}:", offset);
@@ -65,8 +75,8 @@ ckpt::CopyShape shape_of(const CopyLayout& layout, int rank, int buffers) {
   return {.layout = layout.digest, .bytes = layout.bytes, .rank = rank, .buffers = buffers};
 }
 
-int64_t copies_bytes(const CopyLayout& layout, int rank, int buffers, bool on_gpu) {
-  return shape_of(layout, rank, buffers).memory_bytes() + (on_gpu ? layout.bytes : 0);
+int64_t copies_bytes(const CopyLayout& layout, int rank, int buffers) {
+  return shape_of(layout, rank, buffers).memory_bytes();
 }
 
 std::vector<StagedCopy> copies_into(const CopyLayout& layout, engine::Engine& engine) {
@@ -88,12 +98,30 @@ std::vector<StagedCopy> copies_into(const CopyLayout& layout, engine::Engine& en
   return copies;
 }
 
-void write_table(const CopyLayout& layout, engine::Engine& engine, std::span<std::byte> block) {
+void write_rest(const CopyLayout& layout, engine::Engine& engine, std::span<std::byte> block) {
+  for (size_t i = 0; i < layout.ranges.size(); ++i) {
+    const Padding padding = padding_after(layout, i);
+    std::memset(block.data() + padding.begin, 0, static_cast<size_t>(padding.end - padding.begin));
+  }
+  std::memset(block.data() + layout.table, 0, static_cast<size_t>(layout.bytes - layout.table));
   const std::vector<engine::Engine::StateRange> state = engine.state();
   for (size_t i = 0; i < state.size(); ++i) {
     const bool is_split = static_cast<bool>(state[i].floats.low);
     block[static_cast<size_t>(layout.table) + i] = is_split ? std::byte{1} : std::byte{0};
   }
+}
+
+base::ContentSum sum_of_rest(const CopyLayout& layout, std::span<const std::byte> block) {
+  base::ContentSum sum;
+  const auto add = [&](int64_t begin, int64_t end) {
+    sum.add(block.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)), begin);
+  };
+  for (size_t i = 0; i < layout.ranges.size(); ++i) {
+    const Padding padding = padding_after(layout, i);
+    add(base::round_up(padding.begin, base::content_block_bytes), padding.end);
+  }
+  add(layout.table, layout.bytes);
+  return sum;
 }
 
 void write_note(ckpt::CopyLabel& label, const KeptState::Point& point,

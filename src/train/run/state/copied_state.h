@@ -26,14 +26,17 @@ struct CopyLayout {
 };
 CopyLayout copy_layout(const spec::ModelSpec&, const spec::Plan&, int rank);
 // Returns the host memory that copies of a rank take: what the system reserves for the descriptor
-// (CopyMemory::reserved_bytes()), and on a GPU as much as one copy for staging.
-int64_t copies_bytes(const CopyLayout&, int rank, int buffers, bool on_gpu);
+// (CopyMemory::reserved_bytes()).
+int64_t copies_bytes(const CopyLayout&, int rank, int buffers);
 ckpt::CopyShape shape_of(const CopyLayout&, int rank, int buffers);
 
-// Returns the copies that fill such a block, except its table.
+// Returns the copies that fill such a block, except its rest.
 std::vector<StagedCopy> copies_into(const CopyLayout&, engine::Engine&);
-// Writes the table of the block.
-void write_table(const CopyLayout&, engine::Engine&, std::span<std::byte> block);
+// Writes the rest of the block: the table, and zeros where no range lies.
+void write_rest(const CopyLayout&, engine::Engine&, std::span<std::byte> block);
+// Returns the sum of the rest (base/hash/content_sum.h), without the zeros that complete the last
+// 16 bytes of ranges: these belong to the sums of the ranges.
+base::ContentSum sum_of_rest(const CopyLayout&, std::span<const std::byte> block);
 
 // Writes and reads the note of a copy: everything that KeptState has besides tensors.
 void write_note(ckpt::CopyLabel&, const KeptState::Point&, std::span<const int> bf16_blocks,

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "comm/mesh.h"
+#include "engine/state/upload_ring.h"
 #include "spec/parallel/bucket.h"
 #include "spec/parallel/data_parallel.h"
 #include "spec/parallel/shard.h"
@@ -110,6 +111,7 @@ EngineState take_state(engine::Engine& engine, const spec::ModelSpec& model,
 void put_state(engine::Engine& engine, const spec::ModelSpec& model, const spec::Coord& coord,
                const EngineState& state) {
   const std::map<std::string, HeldTensor> held = held_tensors(state);
+  const auto ring = engine::UploadRing::make_for(engine.compute(), state.bytes());
   for (const engine::Engine::StateRange& range : engine.state()) {
     std::vector<float> values(static_cast<size_t>(range.range.end - range.range.begin));
     for (const ckpt::TensorPieces& wanted : pieces_of(range, model, engine.plan(), coord)) {
@@ -128,8 +130,9 @@ void put_state(engine::Engine& engine, const spec::ModelSpec& model, const spec:
                                       wanted.tensor.name, error.what()));
       }
     }
-    engine.write_state(range, values);
+    engine.write_state(range, values, ring.get());
   }
+  if (ring) ring->finish();
   engine.set_step_state(state.step);
   engine.state_changed();
 }
