@@ -44,9 +44,9 @@ class Snapshot {
   void wait() { stream_->synchronize(); }
   // REQUIRES: wait() has returned since that begin().
   double seconds(const Span& span) const { return stream_->seconds_between(span.begin, span.end); }
-  // Returns how long the engine's update waited for this copy; none: the device has not got there,
-  // or not the copy. REQUIRES: it was the last begin().
-  std::optional<double> exposed_seconds(const Span& span) const;
+  // Returns how long the engine waited for this copy before it changed state; 0: it has not come to
+  // that yet, and will not wait. REQUIRES: it was the last begin(), and wait() has returned since.
+  double exposed_seconds(const Span& span) const;
   // Brings what was copied into the file's format, after wait(). See StagedCopy::finish().
   void finish(std::byte* memory, std::span<std::byte> workspace) const;
 

@@ -85,8 +85,7 @@ void MemoryCopies::copy(const Point& point) {
   Exchanged own{.steps = own_steps,
                 .is_ready = readiness == Readiness::ready,
                 .has_failed = readiness == Readiness::failed,
-                .cost = {.exposed_seconds = exposed_seconds(point.step_seconds),
-                         .step_seconds = point.step_seconds},
+                .cost = {.exposed_seconds = exposed_seconds(), .step_seconds = point.step_seconds},
                 .send_problem = {}};
   sends.problem.copy(own.send_problem.data(), own.send_problem.size() - 1);
   const std::vector<Exchanged> all = rank_.gather(own);
@@ -125,7 +124,7 @@ void MemoryCopies::copy(const Point& point) {
   blocked_seconds_ = obs::steady_seconds() - called;
 }
 
-double MemoryCopies::exposed_seconds(double step_seconds) {
+double MemoryCopies::exposed_seconds() {
   const double blocked = std::exchange(blocked_seconds_, 0);
   const std::scoped_lock lock(mutex_);
   const double copied = std::exchange(copy_seconds_, 0);
@@ -133,7 +132,7 @@ double MemoryCopies::exposed_seconds(double step_seconds) {
   if (copied > 0) {
     figures_.device_seconds += copied;
     ++figures_.timed;
-    beyond = snapshot_.exposed_seconds(last_).value_or(std::max(0.0, copied - step_seconds / 2));
+    beyond = snapshot_.exposed_seconds(last_);
   }
   figures_.exposed_seconds += blocked + beyond;
   return blocked + beyond;

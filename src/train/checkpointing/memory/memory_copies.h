@@ -120,9 +120,9 @@ class MemoryCopies {
 
   ckpt::CopySteps steps();
   CopySender::State sender_state();  // of the last sends; their totals are added to the figures
-  // Returns how long the last copy has delayed a step, at most. Its download runs beside forward
-  // and backward, which take more than half of a step.
-  double exposed_seconds(double step_seconds);
+  // Returns how long the last copy has delayed a step, at most: the host until it was begun, and
+  // the update that waited for it.
+  double exposed_seconds();
   void begin_copy(const Point&, int buffer, std::optional<int64_t> keep);
   void mark_held(std::optional<int64_t> step);
   Readiness request_buffers();  // returns how ready they are
