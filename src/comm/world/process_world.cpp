@@ -34,13 +34,23 @@ constexpr double flag_beats = 4;
 
 void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
+void write_record(const FlightRecorder& recorder, const std::filesystem::path& folder) noexcept {
+  try {
+    std::filesystem::create_directories(folder);
+    recorder.write(folder);
+  } catch (const std::exception& error) {
+    base::log(base::LogLevel::warning, fmt::format("the flight record of rank {} is lost: {}",
+                                                   recorder.world_rank(), error.what()));
+  }
+}
+
 }  // namespace
 
 ProcessWorld::ProcessWorld(Rendezvous found, Options options)
     : info_(found.info),
       options_(options),
       activity_(base::RankActivity::current()),
-      recorder_(info_.rank),
+      recorder_(std::make_shared<FlightRecorder>(info_.rank)),
       token_file_(std::move(found.token_file)),
       server_(std::move(found.server)) {
   if (info_.store.empty()) return;
@@ -103,14 +113,14 @@ ProcessWorld::~ProcessWorld() {
 }
 
 void ProcessWorld::publish(bool has_left) {
-  RankPosition position = position_of(recorder_);
+  RankPosition position = position_of(*recorder_);
   position.has_left = has_left;
   position.motion = look_at_motion();
   membership_->announce(to_text(position));
 }
 
 std::optional<Motion> ProcessWorld::look_at_motion() {
-  const std::optional<MotionWatch::Look> look = look_at(activity_, recorder_);
+  const std::optional<MotionWatch::Look> look = look_at(activity_, *recorder_);
   if (!look) return std::nullopt;
   const std::scoped_lock lock(motion_mutex_);
   return motion_.look(*look, seconds_of(Clock::now()));
@@ -157,11 +167,19 @@ void ProcessWorld::send_heartbeats() {
     }
     if (found) {
       abort_here(*found);
+      if (info_.is_elastic) await_leaving();
       write_flight();
       return;
     }
     if (!await_heartbeat()) return;
   }
+}
+
+// A process that goes on takes the flight record with it; one that hangs does not.
+void ProcessWorld::await_leaving() {
+  constexpr auto leaving = std::chrono::seconds(2);
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, leaving, [this] { return is_stopping_; });
 }
 
 std::optional<Verdict> ProcessWorld::verdict() const {
@@ -252,21 +270,23 @@ void ProcessWorld::keep_flight(bool keeps) {
   keeps_flight_ = keeps;
 }
 
+// Whether the record is to be written, by the caller alone.
+bool ProcessWorld::takes_flight() {
+  const std::scoped_lock lock(mutex_);
+  if (has_written_flight_ || info_.flight_folder.empty() || !keeps_flight_) return false;
+  if (verdict_ && verdict_->kind == VerdictKind::fenced) return false;
+  return has_written_flight_ = true;
+}
+
+std::function<void()> ProcessWorld::take_flight() {
+  if (!is_aborted() || !takes_flight()) return nullptr;
+  return [recorder = recorder_, folder = std::filesystem::path(info_.flight_folder)] {
+    write_record(*recorder, folder);
+  };
+}
+
 void ProcessWorld::write_flight() noexcept {
-  {
-    const std::scoped_lock lock(mutex_);
-    if (has_written_flight_ || info_.flight_folder.empty() || !keeps_flight_) return;
-    if (verdict_ && verdict_->kind == VerdictKind::fenced) return;
-    has_written_flight_ = true;
-  }
-  try {
-    const std::filesystem::path folder = info_.flight_folder;
-    std::filesystem::create_directories(folder);
-    recorder_.write(folder);
-  } catch (const std::exception& error) {
-    base::log(base::LogLevel::warning,
-              fmt::format("the flight record of rank {} is lost: {}", info_.rank, error.what()));
-  }
+  if (takes_flight()) write_record(*recorder_, info_.flight_folder);
 }
 
 void ProcessWorld::throw_if_ended() {

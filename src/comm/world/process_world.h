@@ -51,7 +51,7 @@ class ProcessWorld {
   ProcessWorld& operator=(const ProcessWorld&) = delete;
 
   const RankInfo& info() const { return info_; }
-  FlightRecorder& recorder() { return recorder_; }
+  FlightRecorder& recorder() { return *recorder_; }
   // The store for rendezvous with other ranks of this epoch. REQUIRES: info().store is not empty.
   Store& store() { return *store_; }
   // Whether a rank has ended without leaving. REQUIRES: more than one rank.
@@ -104,6 +104,10 @@ class ProcessWorld {
   // Whether an abnormal end leaves a flight record; it does by default, unless the run is fenced.
   // Any thread.
   void keep_flight(bool keeps);
+  // Returns what writes the flight record of the aborted epoch, which this object then does not;
+  // for a process that goes on with the next epoch, and has better things to do first. Null: there
+  // is none to be written.
+  std::function<void()> take_flight();
 
   // Calls `wake` once when the run is aborted, on any thread, at once if it already is.
   class Wake {
@@ -129,6 +133,8 @@ class ProcessWorld {
   void publish(bool has_left);
   void abort_here(const Verdict&) noexcept;
   Verdict store_is_gone(const base::Error&) const;
+  void await_leaving();
+  bool takes_flight();
   void write_flight() noexcept;
   // Returns the verdict that the ranks agree on, given the information of this rank.
   Verdict agree_on_verdict(Failure failure, const std::string& detail, double deadline_s);
@@ -136,7 +142,7 @@ class ProcessWorld {
   const RankInfo info_;
   const Options options_;
   const base::RankActivity& activity_;  // of the thread that made this object
-  FlightRecorder recorder_;
+  const std::shared_ptr<FlightRecorder> recorder_;
   std::unique_ptr<JobTokenFile> token_file_;
   std::unique_ptr<StoreServer> server_;
   std::atomic<bool> is_leaving_ = false;

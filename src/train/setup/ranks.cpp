@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/system/rank_activity.h"
+#include "comm/failure/late_flight.h"
 #include "comm/gloo.h"
 #include "comm/nccl.h"
 #include "comm/threads.h"
@@ -204,7 +205,8 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
   }
   info.run_folder = c.job.dump_folder;
   const comm::Communicator::Options options = world_options(backend, c, info);
-  std::optional<comm::ProcessWorld> world;  // of the current epoch
+  std::optional<comm::ProcessWorld> world;      // of the current epoch
+  std::optional<comm::LateFlight> late_flight;  // of the one before
   RankStart start;
   const auto enter_epoch = [&] {
     world.emplace(info, comm::ProcessWorld::Options{.deadline_s = options.deadline_s});
@@ -250,10 +252,13 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
       TRIREME_CHECK(found->rank == info.rank && found->epoch > info.epoch,
                     "rank {} of epoch {} follows rank {} of epoch {}", found->rank, found->epoch,
                     info.rank, info.epoch);
+      std::function<void()> flight = world ? world->take_flight() : nullptr;
       world.reset();
       info.epoch = found->epoch;
       info.store = found->store;
       enter_epoch();
+      late_flight.reset();  // of the epoch before that one
+      if (flight) late_flight.emplace(std::move(flight));
       next = start;
       return true;
     };
