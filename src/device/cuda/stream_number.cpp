@@ -37,15 +37,13 @@ bool set_on_gpu(Stream& stream, int64_t* number, int64_t value) {
   auto* queue = dynamic_cast<CudaStream*>(&stream);
   if (queue == nullptr) return false;
   static const WriteValue write = driver_write();
-  // Page-locked memory has the same address on the GPU. No other write has to be seen before.
-  const CUresult result =
-      write(queue->handle(), reinterpret_cast<CUdeviceptr>(number), static_cast<cuuint64_t>(value),
-            CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER);
+  // Page-locked memory has the same address on the GPU.
+  const CUresult result = write(queue->handle(), reinterpret_cast<CUdeviceptr>(number),
+                                static_cast<cuuint64_t>(value), CU_STREAM_WRITE_VALUE_DEFAULT);
   if (result != CUDA_SUCCESS) {
     throw base::DeviceError(
-        fmt::format("setting a number in the order of stream '{}': CUDA error "
-                    "{}",
-                    stream.name(), static_cast<int>(result)));
+        fmt::format("setting a number in the order of stream '{}': CUDA error {}", stream.name(),
+                    static_cast<int>(result)));
   }
   return true;
 }
