@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hardware counters from a library that answers as NVML does (nvml_stub.cpp): healthy, throttled,
 // failing, old and absent.
-#include "device/nvml.h"
+#include "device/gpu/nvml.h"
 
 #include <gtest/gtest.h>
 

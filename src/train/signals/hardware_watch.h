@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "device/nvml.h"
+#include "device/gpu/nvml.h"
 #include "train/setup/ranks.h"
 #include "train/setup/setup.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVML's ABI is stable: functions and structures are declared here as its documentation lists them,
 // so that no header of NVIDIA is needed.
-#include "device/nvml.h"
+#include "device/gpu/nvml.h"
 
 #include <array>
 #include <type_traits>
