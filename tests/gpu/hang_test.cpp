@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A kernel that spins for ever in one of several ranks over NCCL, all on the first GPU: the
-// launcher names the rank, whether steps are captured or not. TRIREME_SPINS cases of each kind, two
+// launcher names the rank, whether steps are captured or not. TRIREME_SPINS cases of each kind, one
 // unless it is set, and fifty with TRIREME_FULL=1; TRIREME_SPIN_SEED is the seed of the first. And
 // ranks of a run that are lost are replaced.
 #include <fmt/format.h>
@@ -31,6 +31,8 @@ int number_of(const char* name, int otherwise) {
   return given == nullptr ? otherwise : std::atoi(given);
 }
 
+bool is_full() { return std::getenv("TRIREME_FULL") != nullptr; }
+
 // Skips, or fails, if there is no GPU for NCCL.
 class LostGpuRankTest : public testing::Test {
  protected:
@@ -46,7 +48,7 @@ class HangTest : public LostGpuRankTest, public testing::WithParamInterface<Hang
 
 TEST_P(HangTest, the_rank_whose_kernel_spins_is_named) {
   const HangKind kind = GetParam();
-  const int count = number_of("TRIREME_SPINS", std::getenv("TRIREME_FULL") != nullptr ? 50 : 2);
+  const int count = number_of("TRIREME_SPINS", is_full() ? 50 : 1);
   const int first_seed = number_of("TRIREME_SPIN_SEED", 1);
   std::vector<SpinResult> results;
   for (int i = 0; i < count; ++i) {
@@ -66,19 +68,18 @@ TEST_P(HangTest, the_rank_whose_kernel_spins_is_named) {
 
 TEST_F(LostGpuRankTest, a_rank_whose_kernel_spins_is_replaced_and_the_bits_stay) {
   // Long enough for the spin, also if steps are fast.
-  expect_spin_is_survived(2, true, 1000);
-  expect_spin_is_survived(4, true, 400);
+  expect_spin_is_survived(2, true, is_full() ? 1000 : 250);
+  if (is_full()) expect_spin_is_survived(4, true, 400);
 }
 
-// TRIREME_KILLS: how many ranks are killed, of 2 and 4, without and with a spare; otherwise two in
-// two of these cases. TRIREME_STEPS: how long the run is; a spare is warm about 15 s after it was
-// started.
+// TRIREME_KILLS: how many ranks are killed, of 2 and 4, without and with a spare; otherwise one of
+// 2 without. TRIREME_STEPS: how long the run is; a spare is warm about 15 s after it was started.
 TEST_F(LostGpuRankTest, killed_ranks_are_replaced_and_the_bits_stay) {
-  const int kills = number_of("TRIREME_KILLS", 2), steps = number_of("TRIREME_STEPS", 150);
+  const int kills = number_of("TRIREME_KILLS", 1), steps = number_of("TRIREME_STEPS", 100);
   const bool has_all = std::getenv("TRIREME_KILLS") != nullptr;
   for (const int ranks : {2, 4}) {
     for (const int spares : {0, 1}) {
-      if (!has_all && spares != (ranks == 4)) continue;
+      if (!has_all && (ranks != 2 || spares != 0)) continue;
       const Scratch scratch;
       std::vector<std::string> words = {"chaos", "--json", "--kinds=kill", "--seed=7"};
       words.insert(words.end(), {"-n", std::to_string(ranks)});

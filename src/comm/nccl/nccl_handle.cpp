@@ -48,25 +48,32 @@ std::string NcclHandle::text_of(const char* what, ncclResult_t result) const {
 void NcclHandle::run(const char* what, const Issue& issue, Waits waits) {
   world_.throw_if_aborted();
   const auto begin = Clock::now();
-  ncclResult_t result = ncclSuccess;
+  ncclResult_t result = ncclInProgress;
   std::string problem;
-  {
+  bool is_issued = false;
+  // The library may report a split as complete and be at work on the parent once more: it refuses a
+  // call meanwhile.
+  const auto advance = [&] {
     const std::scoped_lock lock(mutex_);
     throw_if_aborted();
-    result = issue(comm_);
+    if (comm_ != nullptr) {
+      const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
+      if (asked != ncclSuccess) result = asked;
+    }
+    if (!is_issued && (comm_ == nullptr || result == ncclSuccess)) {
+      is_issued = true;
+      result = issue(comm_);
+    }
     if (result != ncclSuccess && result != ncclInProgress) problem = text_of(what, result);
-  }
+  };
+  advance();
   while (problem.empty() && result == ncclInProgress) {
     if (seconds_since(begin) >= deadline_s_) {
       world_.fail(ProcessWorld::Failure::deadline, fmt::format("in {}", what), deadline_s_);
     }
     if (waits == Waits::connecting) world_.throw_if_ended();
     pause(begin);
-    const std::scoped_lock lock(mutex_);
-    throw_if_aborted();
-    const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
-    if (asked != ncclSuccess) result = asked;
-    if (result != ncclSuccess && result != ncclInProgress) problem = text_of(what, result);
+    advance();
   }
   if (!problem.empty()) {
     world_.fail(ProcessWorld::Failure::connection, problem, deadline_s_);
