@@ -2,6 +2,8 @@
 #include "train/setup/spare/spare_warm_up.h"
 
 #include <chrono>
+#include <filesystem>
+#include <system_error>
 
 #include "base/log.h"
 #include "base/system/start_thread.h"
@@ -10,9 +12,19 @@
 #include "kernels/warm_up.h"
 
 namespace trireme::train {
+namespace {
+
+// Without opening a GPU. Libraries of CUDA take a hundred megabytes where no GPU uses them.
+bool has_gpu_driver() {
+  std::error_code ignored;
+  return std::filesystem::exists("/dev/nvidiactl", ignored) ||
+         std::filesystem::exists("/dev/dxg", ignored);
+}
+
+}  // namespace
 
 SpareWarmUp::SpareWarmUp(const config::System& system, const Options& options) {
-  if (system.device == "cpu") return;
+  if (system.device == "cpu" || !has_gpu_driver()) return;
   thread_ = base::start_thread("that makes a spare ready",
                                [this, system, options] { warm_up(system, options); });
 }
