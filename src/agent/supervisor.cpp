@@ -35,7 +35,7 @@ namespace trireme::agent {
 namespace {
 
 constexpr double look_seconds = 0.1;
-// After a verdict every launcher ends its ranks within about a second.
+// After a verdict every launcher ends its ranks within about two seconds.
 constexpr double outcome_seconds = 10;
 constexpr double elastic_judge_seconds = 0.02;
 // In which a rank ends its groups and copies its state; one that hangs in it is started again.

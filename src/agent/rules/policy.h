@@ -98,7 +98,7 @@ std::string policy_table();
 // concludes first.
 struct PolicyLimits {
   double own_failure = 0.4, collecting = 0.9;
-  double concluded = 0.25, asked = 0.5;
+  double concluded = 1, asked = 1;  // flight records are written, on hosts that may be busy
   double stopping = 60;  // a step and a save take as long; comm.deadline_s if that is longer
   double broken_stop = 5;
   double killing = 0.1;   // then it is repeated

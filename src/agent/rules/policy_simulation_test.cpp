@@ -376,7 +376,11 @@ class History {
     if (has(action, Action::publish)) publish(one);
     if (has(action, Action::propose)) propose_later(one);
     if (has(action, Action::follow)) follow(one, *one.message.decision);
-    if (has(action, Action::end_alone)) one.is_done = true;
+    if (has(action, Action::end_alone)) {
+      one.is_done = true;
+      // Others that have begun the next epoch wait for it in vain, as in start().
+      is_cut_ = is_cut_ || std::ssize(epochs_) > one.state.epoch + 1;
+    }
     if (has(action, Action::end_alone) && one.node == 0) {
       SimEpoch& of = epoch_of(one);
       if (!of.decision) of.decision = Decision{.exit_code = exit_failed};

@@ -59,14 +59,14 @@ TEST(Policy, after_a_failure_others_report_then_ranks_end_are_asked_and_killed) 
   EXPECT_EQ(trial.give(time_passed, 10.41), "judge");
   EXPECT_EQ(trial.give(verdict_given, 10.42), "hold_output, announce");
   EXPECT_EQ(trial.give(verdict_given, 10.43), "");
-  EXPECT_EQ(trial.give(time_passed, 10.6), "");
-  EXPECT_EQ(trial.give(time_passed, 10.7), "terminate");
-  EXPECT_EQ(trial.give(time_passed, 11.0), "");
-  EXPECT_EQ(trial.give(time_passed, 11.21), "kill");
-  EXPECT_EQ(trial.give(all_ended, 11.3), "publish");
-  EXPECT_EQ(trial.give(all_outcomes, 11.4), "propose");
-  EXPECT_EQ(trial.give(decided, 11.5), "follow");
-  EXPECT_EQ(trial.give(decided, 11.6), "");
+  EXPECT_EQ(trial.give(time_passed, 11.4), "");
+  EXPECT_EQ(trial.give(time_passed, 11.43), "terminate");
+  EXPECT_EQ(trial.give(time_passed, 12.4), "");
+  EXPECT_EQ(trial.give(time_passed, 12.44), "kill");
+  EXPECT_EQ(trial.give(all_ended, 12.5), "publish");
+  EXPECT_EQ(trial.give(all_outcomes, 12.6), "propose");
+  EXPECT_EQ(trial.give(decided, 12.7), "follow");
+  EXPECT_EQ(trial.give(decided, 12.8), "");
 }
 
 TEST(Policy, the_launcher_of_the_dead_rank_concludes_first) {
