@@ -37,6 +37,7 @@ class Crew {
              std::span<const int> ranks);
   // Ranks of this node, without spares.
   std::vector<RankProcesses::State> ranks() const;
+  pid_t process_of(int rank) const { return processes_.id_of(rank); }
   bool is_rank(int number) const { return number < world_; }
   bool is_any_rank_running() const;
   bool has_ranks() const { return !own_.empty(); }

@@ -7,12 +7,16 @@
 #include <cstdint>
 
 #include "agent/exit_codes.h"
+#include "agent/processes/starved.h"
 #include "base/text/json.h"
 #include "comm/failure/verdict.h"
 #include "obs/files/signal_events.h"
 
 namespace trireme::agent {
 namespace {
+
+constexpr double silent_share = 0.75;   // of elastic.detect_s
+constexpr double starved_share = 0.25;  // of a silence: at most this is the rank's own
 
 // ": a.bin: byte 0 of 100 cannot be read any more", " at step 9, last op gemm 2 x 3 x 4".
 std::string cause_text(const obs::Event& event) {
@@ -43,6 +47,9 @@ RankFindings::Reports RankFindings::reports(comm::Store& epoch_store) {
   for (const RankProcesses::State& state : crew_.ranks()) {
     comm::RankReport& report = reports[static_cast<size_t>(state.rank)];
     if (state.ending && !is_broken(state)) report.ended.clear();
+    const bool counts = !state.ending && report.position && report.silent_s > silent_limit();
+    const bool is_starved = counts && has_ready_thread(crew_.process_of(state.rank));
+    if (is_starved) report.silent_s *= starved_share;
     if (!is_broken(state)) continue;
     report.ended = state.ending->text() + recorded_cause(state.rank);
     report.departure = state.departure - world;  // observed by this process: before reported ones
@@ -61,6 +68,8 @@ const std::string& RankFindings::recorded_cause(int rank) {
   return found->second;
 }
 
+double RankFindings::silent_limit() const { return silent_share * options_.detect_s; }
+
 double RankFindings::listen_seconds() const {
   constexpr double min_seconds = 0.1, seconds_a_rank = 5e-4;  // at 2,000 ranks once a second
   return std::max({min_seconds, options_.detect_s / 20, options_.world() * seconds_a_rank});
@@ -69,15 +78,15 @@ double RankFindings::listen_seconds() const {
 std::optional<comm::Verdict> RankFindings::stall_of(const Reports& reports) const {
   const bool is_silent = std::ranges::any_of(reports, [this](const comm::RankReport& report) {
     return report.ended.empty() && report.position && !report.position->has_left &&
-           report.silent_s > options_.detect_s;
+           report.silent_s > silent_limit();
   });
   if (is_silent) return verdict_of(reports);
   return has_died(reports) ? std::nullopt : comm::hang_of(reports);
 }
 
 comm::Verdict RankFindings::verdict_of(const Reports& reports) const {
-  const double silent_s = std::min(comm::silent_limit(options_.deadline_s), options_.detect_s);
-  return comm::verdict_of(reports, {.silent_limit_s = silent_s});
+  return comm::verdict_of(reports, {.silent_limit_s = std::min(
+                                        comm::silent_limit(options_.deadline_s), silent_limit())});
 }
 
 bool has_died(const RankFindings::Reports& reports) {

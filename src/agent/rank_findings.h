@@ -34,10 +34,14 @@ class RankFindings {
 
   // ---- of all nodes
   using Reports = std::vector<comm::RankReport>;
-  // Returns the reports by rank. Throws CommAborted.
+  // Returns the reports by rank. Throws CommAborted. The silence of a rank of this node counts a
+  // quarter while the rank lacks a processor.
   Reports reports(comm::Store& epoch_store);
   // The seconds between two looks at all reports: with many ranks they would load the store.
   double listen_seconds() const;
+  // After so many seconds without a heartbeat a rank counts as stopped: it is named within
+  // elastic.detect_s, of which the looks at it and the verdict take the rest.
+  double silent_limit() const;
   // Returns a verdict about a rank that is silent, or hangs; none: there is no such rank, or one
   // that has died is the reason.
   std::optional<comm::Verdict> stall_of(const Reports& reports) const;

@@ -401,8 +401,8 @@ std::vector<Key> keys_of(Config& c) {
             "(slow); also enabled by TRIREME_COMM_DEBUG=1");
 
   k.section("elastic");
-  k.number("detect_s", c.elastic.detect_s, positive(),
-           "seconds after which a rank that sends no heartbeat is found to have stalled, under "
+  k.number("detect_s", c.elastic.detect_s, {.low = 0.5, .high = count_limit},
+           "seconds within which a rank that is stopped, and sends no heartbeat, is found under "
            "trireme launch");
   k.choice("peer", c.elastic.peer, {"auto", "true", "false"},
            "copies of each rank's training state in host memory that outlives its process, under "

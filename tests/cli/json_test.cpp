@@ -37,7 +37,7 @@ const std::vector<VerbCalls>& all_calls() {
       {"verify", "tiny_run.toml", "tiny_run.toml --deadline abc"},
       {"chaos",
        "tiny_run.toml -n 1 --kills 1 --kinds pause --steps 300 --folder chaos "
-       "--elastic.detect_s=0.2",
+       "--elastic.detect_s=0.5",
        "tiny_run.toml --kills 0"},
       {"eval", "--weights run/weights/final --data text.txt", "--weights gone --data text.txt"},
       {"generate", "run/weights/final --tokens 3", "gone"},

@@ -137,7 +137,7 @@ inline const std::vector<Known> known_commands = {
      "--parallelism.data_parallel_shard_degree=2",
      How::here,
      "trireme chaos tiny_run.toml -n 1 --kills 1 --kinds pause --steps 300 --folder runs/chaos "
-     "--elastic.detect_s=0.2"},
+     "--elastic.detect_s=0.5"},
     {"trireme train configs/kjv.toml --parallelism.pipeline_parallel_degree=2 "
      "--training.global_batch_size=8 --job.dump_folder=runs/pipeline",
      How::started},

@@ -53,6 +53,12 @@ std::vector<Disturbance> draw_schedule(const ScheduleOptions& options) {
                 options.steps);
   TRIREME_CHECK(!options.kinds.empty(), "no kind of disturbance");
   constexpr double min_pause = 0.02, max_steps_later = 2;
+  // Shorter than the silence that counts (agent/rank_findings.h), with a heartbeat that is old when
+  // the pause begins.
+  constexpr double heartbeat_and_margin = 0.35;
+  const double longest_pause =
+      std::clamp(0.75 * options.detect_seconds - heartbeat_and_margin, min_pause,
+                 std::max(options.detect_seconds / 2, min_pause));
   std::mt19937_64 random(options.seed);
   std::vector<Disturbance> schedule;
   for (int64_t i = 0; i < options.count; ++i) {
@@ -65,8 +71,7 @@ std::vector<Disturbance> draw_schedule(const ScheduleOptions& options) {
     drawn.after_step = std::clamp<int64_t>(
         1 + static_cast<int64_t>(place * static_cast<double>(options.steps)), 1, options.steps);
     drawn.step_share = max_steps_later * uniform(random);
-    const double longest = std::max(options.detect_seconds / 2, min_pause);
-    const double pause = min_pause + (longest - min_pause) * uniform(random);
+    const double pause = min_pause + (longest_pause - min_pause) * uniform(random);
     if (drawn.kind == DisturbanceKind::pause) drawn.pause_seconds = pause;
     schedule.push_back(drawn);
   }

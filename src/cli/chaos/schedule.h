@@ -49,7 +49,7 @@ struct ScheduleOptions {
   int64_t steps = 1;  // of the run
   // Each as often as it is listed. REQUIRES: not empty.
   std::vector<DisturbanceKind> kinds;
-  double detect_seconds = 5;  // elastic.detect_s: a pause is shorter than half of it
+  double detect_seconds = 5;  // elastic.detect_s: a pause is at most half of it
 };
 // Returns "kill of rank 3", "kill of the guardian".
 std::string text_of(const Disturbance&);
