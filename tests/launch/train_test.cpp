@@ -469,11 +469,11 @@ TEST_F(LaunchTrain, a_stopped_rank_is_named_and_a_stopped_launcher_names_none) {
   })) << launcher.err();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - stopped;
   fmt::print("named {:.2f} s after it was stopped\n", seconds.count());
-  EXPECT_GT(seconds.count(), 0.7);
+  EXPECT_GT(seconds.count(), 0.45);  // three quarters of a second after the last heartbeat
   EXPECT_LT(seconds.count(), 10);
   const Outcome outcome = launcher.wait();
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_NE(outcome.err.find("has sent no heartbeat for 1."), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("has sent no heartbeat for "), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("it is stopped by SIGSTOP"), std::string::npos) << outcome.err;
 }
 
