@@ -133,6 +133,8 @@ double MemoryCopies::exposed_seconds() {
     figures_.device_seconds += copied;
     ++figures_.timed;
     beyond = snapshot_.exposed_seconds(last_);
+    // On a CPU it takes the time of cores that compute.
+    if (!snapshot_.device().registers_host_memory()) beyond = std::max(beyond, copied);
   }
   figures_.exposed_seconds += blocked + beyond;
   return blocked + beyond;
