@@ -86,7 +86,7 @@ def main():
         folder = pathlib.Path(work) / "run"
         steps = options.steps
         if steps == 0:
-            steps = max(100, math.ceil(1.1 * options.seconds / train(options, folder, 100, ["--no-elastic"])))
+            steps = max(100, math.ceil(1.5 * options.seconds / train(options, folder, 100, ["--no-elastic"])))
         ratios, begin = [], time.monotonic()
         for pair in range(options.pairs):
             seconds = {}
