@@ -12,6 +12,7 @@
 
 #include "agent/nodes.h"
 #include "agent/now.h"
+#include "agent/rules/elastic_times.h"
 #include "agent/rules/regroup.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -22,14 +23,12 @@ namespace {
 
 // Launchers of other nodes wait as long for the course that node 0 sets.
 constexpr double course_seconds = 3;
-// In which the guardian of a launcher that has ended starts it again.
-constexpr double grace_seconds = 3;
 constexpr double report_seconds = 5;
 
-// A rank that is silent is found first, and starts the way to the next epoch.
 LauncherWatch watch_of(const JobOptions& options) {
   if (!options.is_elastic) return {0, std::numeric_limits<double>::infinity()};
-  return {grace_seconds, 2 * options.detect_s};
+  const ElasticTimes times = elastic_times(options.detect_s);
+  return {times.node_grace, times.node_silence};
 }
 
 }  // namespace

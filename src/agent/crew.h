@@ -60,6 +60,8 @@ class Crew {
 
   // To be called now and then: replaces spares if the job runs, and writes processes.json.
   void look_after(double now, bool is_running);
+  // Whether processes.json was written: the run has begun.
+  bool is_listed() const { return !written_.empty(); }
 
  private:
   void start_rank(int rank, int64_t epoch, bool joins);

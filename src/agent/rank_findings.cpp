@@ -15,7 +15,6 @@
 namespace trireme::agent {
 namespace {
 
-constexpr double silent_share = 0.75;   // of elastic.detect_s
 constexpr double starved_share = 0.25;  // of a silence: at most this is the rank's own
 
 // ": a.bin: byte 0 of 100 cannot be read any more", " at step 9, last op gemm 2 x 3 x 4".
@@ -47,7 +46,7 @@ RankFindings::Reports RankFindings::reports(comm::Store& epoch_store) {
   for (const RankProcesses::State& state : crew_.ranks()) {
     comm::RankReport& report = reports[static_cast<size_t>(state.rank)];
     if (state.ending && !is_broken(state)) report.ended.clear();
-    const bool counts = !state.ending && report.position && report.silent_s > silent_limit();
+    const bool counts = !state.ending && report.position && report.silent_s > silent_limit_;
     const bool is_starved = counts && has_ready_thread(crew_.process_of(state.rank));
     if (is_starved) report.silent_s *= starved_share;
     if (!is_broken(state)) continue;
@@ -68,8 +67,6 @@ const std::string& RankFindings::recorded_cause(int rank) {
   return found->second;
 }
 
-double RankFindings::silent_limit() const { return silent_share * options_.detect_s; }
-
 double RankFindings::listen_seconds() const {
   constexpr double min_seconds = 0.1, seconds_a_rank = 5e-4;  // at 2,000 ranks once a second
   return std::max({min_seconds, options_.detect_s / 20, options_.world() * seconds_a_rank});
@@ -78,7 +75,7 @@ double RankFindings::listen_seconds() const {
 std::optional<comm::Verdict> RankFindings::stall_of(const Reports& reports) const {
   const bool is_silent = std::ranges::any_of(reports, [this](const comm::RankReport& report) {
     return report.ended.empty() && report.position && !report.position->has_left &&
-           report.silent_s > silent_limit();
+           report.silent_s > silent_limit_;
   });
   if (is_silent) return verdict_of(reports);
   return has_died(reports) ? std::nullopt : comm::hang_of(reports);
@@ -86,7 +83,7 @@ std::optional<comm::Verdict> RankFindings::stall_of(const Reports& reports) cons
 
 comm::Verdict RankFindings::verdict_of(const Reports& reports) const {
   return comm::verdict_of(reports, {.silent_limit_s = std::min(
-                                        comm::silent_limit(options_.deadline_s), silent_limit())});
+                                        comm::silent_limit(options_.deadline_s), silent_limit_)});
 }
 
 bool has_died(const RankFindings::Reports& reports) {

@@ -10,6 +10,7 @@
 
 #include "agent/crew.h"
 #include "agent/job.h"
+#include "agent/rules/elastic_times.h"
 #include "comm/failure/verdict.h"
 #include "comm/store/store.h"
 
@@ -21,7 +22,8 @@ bool is_broken(const RankProcesses::State& state);
 class RankFindings {
  public:
   // Both must outlive it.
-  RankFindings(const JobOptions& options, const Crew& crew) : options_(options), crew_(crew) {}
+  RankFindings(const JobOptions& options, const Crew& crew)
+      : options_(options), crew_(crew), silent_limit_(elastic_times(options.detect_s).silence) {}
 
   // When the job was started, in seconds since 1970: older records are not about its ranks.
   void set_started(double wall_seconds) { started_ = wall_seconds; }
@@ -39,9 +41,6 @@ class RankFindings {
   Reports reports(comm::Store& epoch_store);
   // The seconds between two looks at all reports: with many ranks they would load the store.
   double listen_seconds() const;
-  // After so many seconds without a heartbeat a rank counts as stopped: it is named within
-  // elastic.detect_s, of which the looks at it and the verdict take the rest.
-  double silent_limit() const;
   // Returns a verdict about a rank that is silent, or hangs; none: there is no such rank, or one
   // that has died is the reason.
   std::optional<comm::Verdict> stall_of(const Reports& reports) const;
@@ -53,6 +52,7 @@ class RankFindings {
 
   const JobOptions& options_;
   const Crew& crew_;
+  const double silent_limit_;  // in seconds without a heartbeat
   double started_ = 0;
   std::map<int, std::string> causes_;  // recorded_cause(), by rank
 };

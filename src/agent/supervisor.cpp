@@ -21,6 +21,7 @@
 #include "agent/now.h"
 #include "agent/processes/output.h"
 #include "agent/rank_findings.h"
+#include "agent/rules/elastic_times.h"
 #include "agent/rules/loss_age.h"
 #include "agent/rules/policy.h"
 #include "agent/store/launcher_store.h"
@@ -38,8 +39,6 @@ constexpr double look_seconds = 0.1;
 // After a verdict every launcher ends its ranks within about two seconds.
 constexpr double outcome_seconds = 10;
 constexpr double elastic_judge_seconds = 0.02;
-// In which a rank ends its groups and copies its state; one that hangs in it is started again.
-constexpr double leave_seconds = 8;
 // After a rank was killed, or while the next epoch forms.
 constexpr double short_look_seconds = 0.005;
 
@@ -50,7 +49,7 @@ PolicyLimits limits_of(const JobOptions& options) {
   limits.deciding = 2 * std::max(outcome_seconds, options.deadline_s);
   limits.detect = options.detect_s;
   limits.inattention = std::min(limits.inattention, options.detect_s / 2);
-  limits.regrouping = std::max(leave_seconds, options.detect_s);
+  limits.regrouping = elastic_times(options.detect_s).leave;
   // The exit status of a process names it, and the others are not to wait for its sake.
   if (options.is_elastic) limits.own_failure = elastic_judge_seconds;
   return limits;
@@ -153,6 +152,7 @@ class Supervisor {
     changeover_.use(store_.of_run(), store_.run_register());
     changeover_.go_on(left.at("changeover"));
     survived_ = left.at("survived").get<int64_t>();
+    has_told_times_ = true;
     started_wall_ = left.at("started").get<double>();
     findings_.set_started(started_wall_);
     result_.stopped_by = left.at("stopped_by").get<int>();
@@ -195,6 +195,7 @@ class Supervisor {
   void look() {
     give(Event::time_passed);
     crew_.look_after(now(), state_.mode == Mode::running);
+    tell_times();
     if (findings_.has_bad_ending()) {
       // What it printed stands before the verdict about it.
       for (const int number : processes_.wait(0)) receive(number);
@@ -207,6 +208,13 @@ class Supervisor {
       inspect();
       if (stands_by()) decision_ = agreement().decision();
     });
+  }
+
+  // When the run has begun: until then its configuration may be refused.
+  void tell_times() {
+    if (!options_.is_elastic || options_.node != 0 || has_told_times_ || !crew_.is_listed()) return;
+    has_told_times_ = true;
+    base::log_info("{}", to_text(elastic_times(options_.detect_s), options_.all_nodes()));
   }
 
   // The launchers of other nodes know that this one lives.
@@ -566,6 +574,7 @@ class Supervisor {
 
   std::optional<int64_t> saved_at_start_;
   double listened_ = 0, announced_ = 0;
+  bool has_told_times_ = false;
   double started_wall_ = obs::wall_seconds();
   std::optional<comm::Verdict> found_;  // what an event is about
   std::optional<Decision> decision_;
