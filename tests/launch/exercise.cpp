@@ -88,13 +88,12 @@ class Exercise {
     for (const int64_t count : {1, 5, 1000, 4096, 16387, 400000}) {
       for (const DType dtype : {DType::f32, DType::bf16}) sums(world_, count, dtype);
     }
-    Tensor most = fresh(77, DType::f32);
-    world_.all_reduce(bench_.stream(), most, comm::Reduce::max);
-    take(most);
+    maxima(world_);
     moves(world_);
     const auto half = world_.split(world_.rank() % 2, -world_.rank(), {.name = "half"});
     half->set_buffer(bench_.buffer());
     sums(*half, 5000, DType::f32);
+    maxima(*half);
     moves(*half);
     cross();
     world_.barrier();
@@ -123,6 +122,12 @@ class Exercise {
     const Tensor parts = fresh(count * group.size(), dtype), own = bench_.room(count, dtype);
     group.reduce_scatter(bench_.stream(), own, parts);
     take(own);
+  }
+
+  void maxima(comm::Communicator& group) {
+    const Tensor all = fresh(77, DType::f32);
+    group.all_reduce(bench_.stream(), all, comm::Reduce::max);
+    take(all);
   }
 
   void moves(comm::Communicator& group) {

@@ -288,9 +288,10 @@ void GlooCommunicator::do_barrier() {
   });
 }
 
-// Gloo's ring, used only if the caller does not require the fixed order of sums.
+// Gloo's ring, used only if the caller does not require the fixed order of sums: it reduces over
+// all ranks of the mesh, which are those of the group only then.
 bool GlooCommunicator::do_all_reduce(Stream& stream, Tensor inout, Reduce reduce) {
-  if (inout.dtype != base::DType::f32) return false;
+  if (inout.dtype != base::DType::f32 || options().fixed_order) return false;
   enqueue(stream, [this, tag = next_tag(), inout, reduce] {
     gloo::AllreduceOptions all(lane_.mesh);
     all.setOutput(reinterpret_cast<float*>(inout.data), static_cast<size_t>(inout.elements()));
