@@ -61,6 +61,11 @@ std::optional<KeptState> Run::trusted_state() {
     if (!counted) return {};
     record_steps(true);
     const int64_t step = timeline_.step_of_count(*counted);
+    // Updates that were completed after the abort belong to a step that has sent no signals.
+    const int64_t signalled = timeline_.step() - timeline_.untaken_signals();
+    if (step > signalled && !recent_.has(step)) {
+      recent_.add(step, signals_of_state(parts_->engine->step_state()));
+    }
     return KeptState{.point = {.step = step,
                                .samples = timeline_.samples_at(step),
                                .tokens = timeline_.tokens_at(step),

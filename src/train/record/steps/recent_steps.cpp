@@ -58,6 +58,22 @@ std::string RecentSteps::text(int64_t first, int64_t last) const {
   return list.dump();
 }
 
+StepSignals signals_of_state(const kernels::StepState& state) {
+  return {.mean_loss = state.mean_loss,
+          .loss_min = state.mean_loss,
+          .loss_median = state.mean_loss,
+          .loss_max = state.mean_loss,
+          .grad_norm = state.grad_norm,
+          .clip_limit = state.clip_limit,
+          .learning_rate = state.learning_rate,
+          .loss_scale = state.step_scale,
+          .next_loss_scale = state.step_scale > 0 ? state.loss_scale : 0,
+          .was_skipped = state.skip != 0,
+          .was_clipped = state.skip == 0 && state.grad_norm > state.clip_limit,
+          .tokens = state.tokens,
+          .layer_grad_norms = {}};
+}
+
 std::map<int64_t, StepSignals> steps_in(const std::string& text) {
   std::map<int64_t, StepSignals> steps;
   for (const Json& one : Json::parse(text)) {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "engine/step/step_signals.h"
+#include "kernels/step_state.h"
 
 namespace trireme::train {
 
@@ -18,12 +19,17 @@ class RecentSteps {
   static constexpr size_t max_steps = 256;
 
   void add(int64_t step, const engine::StepSignals& signals);
+  bool has(int64_t step) const { return steps_.contains(step); }
   // Those of steps `first` to `last`, for steps_in().
   std::string text(int64_t first, int64_t last) const;
 
  private:
   std::map<int64_t, engine::StepSignals> steps_;
 };
+
+// Returns the signals of the last step as far as the training state has them: without norms of
+// layers and of the update, and with the mean loss as that of every rank.
+engine::StepSignals signals_of_state(const kernels::StepState&);
 
 // Throws Json::exception if it is no text of RecentSteps.
 std::map<int64_t, engine::StepSignals> steps_in(const std::string& text);

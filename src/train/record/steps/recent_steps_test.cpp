@@ -55,6 +55,28 @@ TEST(RecentStepsTest, are_handed_on_to_the_bit) {
   EXPECT_EQ(got.layer_grad_norms, want.layer_grad_norms);
 }
 
+TEST(RecentStepsTest, a_state_has_what_its_last_step_returned) {
+  kernels::StepState state{};
+  state.mean_loss = 2.5;
+  state.grad_norm = 3;
+  state.clip_limit = 1;
+  state.learning_rate = 0.5F;
+  state.tokens = 64;
+  RecentSteps recent;
+  EXPECT_FALSE(recent.has(4));
+  recent.add(4, signals_of_state(state));
+  EXPECT_TRUE(recent.has(4));
+  const engine::StepSignals got = steps_in(recent.text(4, 4)).at(4);
+  EXPECT_EQ(got.mean_loss, 2.5);
+  EXPECT_EQ(got.loss_max, 2.5);
+  EXPECT_EQ(got.grad_norm, 3);
+  EXPECT_EQ(got.learning_rate, 0.5F);
+  EXPECT_EQ(got.tokens, 64);
+  EXPECT_TRUE(got.was_clipped);
+  EXPECT_FALSE(got.was_skipped);
+  EXPECT_TRUE(got.layer_grad_norms.empty());
+}
+
 TEST(RecentStepsTest, numbers_that_json_does_not_have_are_not_numbers) {
   RecentSteps recent;
   recent.add(7, signals_of(std::numeric_limits<double>::infinity()));
