@@ -168,7 +168,7 @@ std::filesystem::path RunCheckpoints::checkpoint_folder() const {
 std::optional<Resumed> RunCheckpoints::resume(const ResumeHooks& hooks) {
   if (resume_.from == Resume::From::start) return {};
   const int64_t wanted = resume_.from == Resume::From::step ? resume_.step : -1;
-  const auto loaded = load({.step = wanted}, hooks);
+  const auto loaded = load({.step = wanted, .mark = wanted_mark(resume_)}, hooks);
   if (!loaded) {
     if (rank_.is_first()) hooks_.log("resume    no checkpoint exists yet: starting from step 1");
     return {};
