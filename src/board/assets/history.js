@@ -114,7 +114,7 @@ export function makeCheckpointsPanel() {
         el('span', {title: one.why || null, class: one.mark === 'bad' ? 'failed' : null}, one.mark || '')]);
       redraw(panel.body, scrolledTable('checkpoints', [{name: 'step', is_number: true},
         {name: 'age', is_number: true}, {name: 'size', is_number: true}, {name: 'content'}, {name: 'mark'}], rows),
-      note(answer.keep ? `The latest ${grouped(answer.keep)} are kept; older ones are removed.` : 'All are kept.'));
+      note(answer.keep ? `The newest ${grouped(answer.keep)} are kept, the newest good one, and some older ones.` : 'All are kept.'));
     },
   };
 }

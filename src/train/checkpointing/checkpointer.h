@@ -32,7 +32,7 @@ namespace trireme::train {
 
 struct CheckpointOptions {
   std::filesystem::path folder;             // contains all generations
-  int64_t keep = 2;                         // generations; 0: all
+  ckpt::Retention retention{.latest = 2};   // of generations
   bool reread = false;                      // read back and compare after the write
   ckpt::Guard guard;                        // set on the first rank; empty: no guard
   std::function<void(int64_t step)> claim;  // CommitOptions::claim

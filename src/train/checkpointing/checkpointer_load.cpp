@@ -119,7 +119,10 @@ std::optional<Checkpointer::Loaded> Checkpointer::load(const LoadOptions& option
   return loaded_none(options, steps);
 }
 
-void Checkpointer::continue_run(const Begin& begin) { commit_.set_writer(begin.writer); }
+void Checkpointer::continue_run(const Begin& begin) {
+  commit_.set_writer(begin.writer);
+  commit_.set_resumed_from(begin.step);
+}
 
 void Checkpointer::begin_run(const Begin& begin) {
   continue_run(begin);
