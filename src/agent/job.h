@@ -38,6 +38,9 @@ struct JobOptions {
   bool starts_over = false;  // what is saved at the start is not where this epoch begins
   // Returns the step of the newest committed checkpoint, -1 if there is none; null: unknown.
   std::function<int64_t()> saved_step;
+  // Returns Progress::before_divergence; null: a diverged run is not started again.
+  std::function<std::optional<int64_t>()> before_divergence;
+  int64_t went_back_to = -1;  // Progress::went_back_to
   // Ranks that are lost are replaced, and the others go on in their processes
   // (comm/world/epochs.h).
   bool is_elastic = false;

@@ -470,8 +470,17 @@ class Supervisor {
                            .saved_now = saved_now,
                            .lost_host = changeover_.lost_host(),
                            .next_layout = next_layout(),
-                           .given_up = changeover_.given_up()});
+                           .given_up = changeover_.given_up(),
+                           .before_divergence = before_divergence(),
+                           .went_back_to = options_.went_back_to});
     });
+  }
+
+  std::optional<int64_t> before_divergence() const {
+    // Ranks that another process has fenced end with the same exit code.
+    const bool is_fenced = result_.verdict && result_.verdict->kind == comm::VerdictKind::fenced;
+    if (!options_.before_divergence || is_fenced) return {};
+    return options_.before_divergence();
   }
 
   std::vector<std::string> next_layout() const {

@@ -13,8 +13,9 @@ CommandSet all_commands() {
                              verify_verb(), chaos_verb(), eval_verb(),   generate_verb()};
   std::vector<Verb> data = data_verbs();
   std::move(data.begin(), data.end(), std::back_inserter(verbs));
-  for (Verb (*const verb)() : {ckpt_list_verb, ckpt_inspect_verb, ckpt_verify_verb, ckpt_diff_verb,
-                               ckpt_reshard_verb, ckpt_export_verb, ckpt_import_verb}) {
+  for (Verb (*const verb)() :
+       {ckpt_list_verb, ckpt_inspect_verb, ckpt_verify_verb, ckpt_mark_verb, ckpt_diff_verb,
+        ckpt_reshard_verb, ckpt_export_verb, ckpt_import_verb}) {
     verbs.push_back(verb());
   }
   verbs.push_back(diagnose_verb());

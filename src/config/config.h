@@ -135,6 +135,8 @@ struct Checkpoint {
   double mean_failure_seconds = 0;
   std::string folder = "checkpoint";
   int64_t keep_latest_k = 2;
+  int64_t keep_every = -1;
+  int64_t good_after_steps = 200;
   bool reread = false;
   int64_t export_interval = 0;
   std::string export_folder = "weights";

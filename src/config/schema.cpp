@@ -236,6 +236,12 @@ std::vector<Key> keys_of(Config& c) {
   k.text("folder", c.checkpoint.folder, "folder of checkpoints in job.dump_folder");
   k.number("keep_latest_k", c.checkpoint.keep_latest_k, at_least(0),
            "number of checkpoints, and of exported weights of steps, to keep; 0: all");
+  k.number(
+      "keep_every", c.checkpoint.keep_every, at_least_or(0, -1),
+      "older checkpoints that are kept besides: the first of every so many steps; 0: none; -1: "
+      "one for every power of two of age, and one between a quarter and half of the run's");
+  k.number("good_after_steps", c.checkpoint.good_after_steps, at_least(1),
+           "a checkpoint is marked good after so many later steps without an alarm");
   k.boolean("reread", c.checkpoint.reread, "read each checkpoint back after writing it");
   k.number("export_interval", c.checkpoint.export_interval, at_least(0),
            "steps between exports of weights in Hugging Face form; 0: only at the end");

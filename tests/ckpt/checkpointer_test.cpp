@@ -70,7 +70,7 @@ RunResult run(ckpt::Disk& disk, const spec::Layout& split, const RunOptions& wan
     {
       Checkpointer checkpointer(
           engine, model, rank, device, disk,
-          {.folder = root, .keep = wanted.keep, .reread = wanted.reread},
+          {.folder = root, .retention = {.latest = wanted.keep}, .reread = wanted.reread},
           {.log =
                [&](const std::string& text) {
                  if (rank.is_first()) result.logged.push_back(text);

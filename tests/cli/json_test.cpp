@@ -55,6 +55,7 @@ const std::vector<VerbCalls>& all_calls() {
       {"ckpt list", "run", "gone"},
       {"ckpt inspect", "run", "run --step 3"},
       {"ckpt verify", "run", "gone"},
+      {"ckpt mark", "run 2 good --why evaluated", "run 3 good --why evaluated"},
       {"ckpt diff", "run/checkpoint/step-00000004 run/checkpoint/step-00000004", "run gone"},
       {"ckpt reshard", "run --into resharded --parallelism.tensor_parallel_degree=2",
        "run --into run"},

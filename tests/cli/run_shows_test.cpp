@@ -45,13 +45,13 @@ TEST(RunShows, its_plan_before_the_first_step) {
                   "--validation.split=0.1", "--validation.freq=40", "--validation.samples=1",
                   "--checkpoint.interval=25", "--checkpoint.export_interval=20"}));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  expect_parts(
-      outcome.err,
-      {"steps     60 x 2 samples = 120 of 17 samples: 7.06 epochs; 1,920 tokens",
-       "warning: the run reads its training data 7.1 times",
-       "validate  every 40 steps and after the last: 1 of 2 held-out samples, 16 tokens",
-       "save      every 25 steps, after the last step and at a stop; ", ", 2 kept, at most ",
-       "export    weights every 20 steps and after the last step", "disk      "});
+  expect_parts(outcome.err,
+               {"steps     60 x 2 samples = 120 of 17 samples: 7.06 epochs; 1,920 tokens",
+                "warning: the run reads its training data 7.1 times",
+                "validate  every 40 steps and after the last: 1 of 2 held-out samples, 16 tokens",
+                "save      every 25 steps, after the last step and at a stop; ",
+                ", the newest 2 and older ones by powers of two of age kept, at most ",
+                "export    weights every 20 steps and after the last step", "disk      "});
   EXPECT_LT(outcome.err.find("disk      "), outcome.err.find("step:  1"));
 }
 

@@ -65,7 +65,7 @@ class Run {
         for (size_t i = 1; i < steps.size(); ++i) remove_without_renaming(disk_, steps[i]);
         return;
       }
-      ckpt::remove_old(disk_, root, 1);
+      ckpt::remove_old(disk_, root, {.latest = 1});
     } catch (const base::IoError&) {
       // The disk fails on purpose.
     }

@@ -100,6 +100,7 @@ std::vector<std::string> commands_of_help() {
                            "ckpt list",
                            "ckpt inspect",
                            "ckpt verify",
+                           "ckpt mark",
                            "ckpt diff",
                            "ckpt reshard",
                            "ckpt export",

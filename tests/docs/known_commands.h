@@ -436,6 +436,10 @@ inline const std::vector<Known> known_commands = {
     {"trireme train configs/kjv.toml --job.dump_folder=runs/imported --resume auto", How::started,
      "trireme train tiny_run.toml --training.steps=1000000 --job.dump_folder=runs/imported "
      "--resume auto"},
+    {"trireme ckpt mark runs/saved 20 bad --why 'the loss of its evaluation is wrong'", How::here,
+     "trireme ckpt mark runs/imported 0 bad --why 'the loss of its evaluation is wrong'"},
+    {"trireme ckpt mark runs/saved 20 good --why 'evaluated' --json", How::here,
+     "trireme ckpt mark runs/imported 0 good --why 'evaluated' --json"},
     {"trireme plan --model llama3.2-1b --machine h200 --gpus 8 --batch 512 --seq-len 4096",
      How::here},
     {"trireme plan --model llama3.2-1b --machine h200 --gpus 8 --batch 512 --tokens 20B",

@@ -30,6 +30,23 @@ std::optional<std::tuple<Values...>> values_from(const std::string& text) {
   }
 }
 
+// Whether a job that ended with exit_diverged goes back.
+void decide_after_divergence(const Progress& progress, Decision& decision) {
+  if (progress.went_back_to >= 0) {
+    decision.reason = fmt::format(
+        "the numbers of the run diverged again after it had gone back to step {}: the job is not "
+        "started again",
+        progress.went_back_to);
+  } else if (*progress.before_divergence < 0) {
+    decision.reason =
+        "the numbers of the run diverged, and no checkpoint from before is left: the job is not "
+        "started again";
+  } else {
+    decision.restarts = true;
+    decision.goes_back_to = *progress.before_divergence;
+  }
+}
+
 }  // namespace
 
 std::string to_text(const NodeOutcome& outcome) {
@@ -73,6 +90,10 @@ Decision decide(std::span<const NodeOutcome> nodes, const Progress& progress) {
     decision.reason = progress.lost_host + ": the job is to be started again, with --resume auto";
     return decision;
   }
+  if (job.exit_code == exit_diverged && job.may_restart && progress.before_divergence) {
+    decide_after_divergence(progress, decision);
+    return decision;
+  }
   if (forbids_restart(job.exit_code) || !job.may_restart) return decision;
   if (!progress.next_layout.empty()) {
     decision.restarts = true;
@@ -99,17 +120,18 @@ Decision decide(std::span<const NodeOutcome> nodes, const Progress& progress) {
 }
 
 std::string to_text(const Decision& d) {
-  return base::Json::array({d.exit_code, d.restarts, d.wait_s, d.fruitless, d.reason, d.layout})
+  return base::Json::array(
+             {d.exit_code, d.restarts, d.wait_s, d.fruitless, d.reason, d.layout, d.goes_back_to})
       .dump();
 }
 
 std::optional<Decision> decision_from(const std::string& text) {
   const auto values =
-      values_from<int, bool, double, int64_t, std::string, std::vector<std::string>>(text);
+      values_from<int, bool, double, int64_t, std::string, std::vector<std::string>, int64_t>(text);
   if (!values) return std::nullopt;
-  const auto& [exit_code, restarts, wait_s, fruitless, reason, layout] = *values;
-  return Decision{exit_code, restarts, std::clamp(wait_s, 0.0, max_wait_s),
-                  fruitless, reason,   layout};
+  const auto& [exit_code, restarts, wait_s, fruitless, reason, layout, goes_back_to] = *values;
+  return Decision{exit_code, restarts,    std::clamp(wait_s, 0.0, max_wait_s), fruitless, reason,
+                  layout,    goes_back_to};
 }
 
 }  // namespace trireme::agent

@@ -36,6 +36,10 @@ struct Progress {
   // If ranks were short of memory: the keys of another layout, as options of train.
   std::vector<std::string> next_layout;
   std::string given_up;  // why the run is not started again, whatever was saved; empty: it may be
+  // If the numbers of the run have diverged: the step of the newest checkpoint from before, -1 if
+  // there is none. None: they have not, or the run is not to be started again then.
+  std::optional<int64_t> before_divergence;
+  int64_t went_back_to = -1;  // the step to which the job has gone back already; -1: it has not
 };
 
 struct Decision {
@@ -45,11 +49,12 @@ struct Decision {
   int64_t fruitless = 0;  // Progress::fruitless of the next start
   std::string reason;     // why the run ends although it could be started again; may be empty
   std::vector<std::string> layout;  // Progress::next_layout of the restart; empty: the same one
+  int64_t goes_back_to = -1;        // Progress::before_divergence of the restart; -1: it does not
 
   bool operator==(const Decision&) const = default;
 };
 // Three starts without progress end the run; until then the wait doubles. A start with another
-// layout does not count as a restart.
+// layout does not count as a restart, nor does the one after a divergence, which is made once.
 Decision decide(std::span<const NodeOutcome> nodes, const Progress&);
 
 std::string to_text(const Decision&);

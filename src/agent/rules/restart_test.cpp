@@ -104,13 +104,40 @@ TEST(Restart, another_layout_is_tried_at_once_and_whatever_the_limit_is) {
   EXPECT_FALSE(decide(Nodes{{exit_stopped, true}}, progress).restarts);
 }
 
+TEST(Restart, a_diverged_run_goes_back_once) {
+  const Nodes diverged = {{exit_diverged, true}, {exit_failed, true}};
+  Progress progress{.fruitless = 2, .saved_at_start = 80, .saved_now = 80, .before_divergence = 40};
+  const Decision back = decide(diverged, progress);
+  EXPECT_EQ(back, (Decision{.exit_code = exit_diverged, .restarts = true, .goes_back_to = 40}))
+      << "without --restarts, and at once";
+  progress.went_back_to = 40;
+  const Decision again = decide(diverged, progress);
+  EXPECT_FALSE(again.restarts);
+  EXPECT_EQ(again.exit_code, exit_diverged);
+  EXPECT_EQ(again.reason,
+            "the numbers of the run diverged again after it had gone back to step 40: the job is "
+            "not started again");
+  const Decision none_left = decide(diverged, {.max_restarts = 9, .before_divergence = -1});
+  EXPECT_FALSE(none_left.restarts);
+  EXPECT_EQ(none_left.exit_code, exit_diverged);
+  EXPECT_EQ(none_left.reason,
+            "the numbers of the run diverged, and no checkpoint from before is left: the job is "
+            "not started again");
+  // A stop was requested, the ranks failed otherwise, or the rule is switched off.
+  const Nodes stopped = {{exit_diverged, false}};
+  EXPECT_EQ(decide(stopped, {.before_divergence = 40}), Decision{.exit_code = exit_diverged});
+  EXPECT_EQ(decide(failed, {.max_restarts = 0, .before_divergence = 40}).goes_back_to, -1);
+  EXPECT_EQ(decide(diverged, {.max_restarts = 9}), Decision{.exit_code = exit_diverged});
+}
+
 TEST(Restart, texts_of_the_store_are_read_back_and_others_refused) {
   const Decision decision{.exit_code = 1,
                           .restarts = true,
                           .wait_s = 4,
                           .fruitless = 2,
                           .reason = "x",
-                          .layout = {"--a=1", "--b=2"}};
+                          .layout = {"--a=1", "--b=2"},
+                          .goes_back_to = 40};
   EXPECT_EQ(decision_from(to_text(decision)), decision);
   const NodeOutcome outcome{93, true};
   EXPECT_EQ(outcome_from(to_text(outcome)), outcome);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "analysis/outcome/onset.h"
 #include "analysis/rules/rule.h"
 #include "base/text/count_text.h"
 #include "obs/terminal/number_text.h"
@@ -64,9 +65,9 @@ Findings find_diverged(const Facts& facts) {
   const int64_t newest = saved_state(run).newest;
   if (found && newest >= found->first_step) {
     finding.advice += fmt::format(
-        "; the checkpoint of step {} has diverged, too: continue from one before step {} with "
-        "trireme train ... --resume STEP, or train again",
-        obs::grouped(newest), obs::grouped(found->first_step));
+        "; the checkpoint of step {} has diverged, too: continue with trireme train ... --resume "
+        "auto, which takes one from before step {}, or train again",
+        obs::grouped(newest), obs::grouped(onset_of_divergence(run).step));
   } else {
     finding.advice += "; then train again, or continue from a checkpoint before that step";
   }

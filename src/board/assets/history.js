@@ -110,10 +110,11 @@ export function makeCheckpointsPanel() {
         el('span', {title: `${digits(one.age_seconds)} s`}, duration(one.age_seconds)),
         el('span', {title: `${digits(one.bytes)} bytes`}, bytesText(one.bytes)),
         one.verified === true ? 'verified' : one.verified === false ? el('span', {title: one.problem || null, class: 'failed'}, 'damaged') :
-          'not verified']);
+          'not verified',
+        el('span', {title: one.why || null, class: one.mark === 'bad' ? 'failed' : null}, one.mark || '')]);
       redraw(panel.body, scrolledTable('checkpoints', [{name: 'step', is_number: true},
-        {name: 'age', is_number: true}, {name: 'size', is_number: true}, {name: 'content'}], rows),
-      note(answer.keep ? `The latest ${grouped(answer.keep)} are kept; older ones are removed.` : 'All are kept.'));
+        {name: 'age', is_number: true}, {name: 'size', is_number: true}, {name: 'content'}, {name: 'mark'}], rows),
+      note(answer.keep ? `The newest ${grouped(answer.keep)} are kept, the newest good one, and some older ones.` : 'All are kept.'));
     },
   };
 }

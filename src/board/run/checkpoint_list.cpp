@@ -3,11 +3,14 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <exception>
 
+#include "base/error.h"
 #include "base/text/json.h"
 #include "ckpt/disk/posix_disk.h"
 #include "ckpt/generation/folder.h"
+#include "ckpt/marks/resume_choice.h"
 
 namespace trireme::board {
 namespace {
@@ -24,6 +27,15 @@ double time_of(const fs::path& file) {
          1e-9 * static_cast<double>(status.st_mtim.tv_nsec);
 }
 
+// Returns no marks if they cannot be read.
+ckpt::Marks marks_in(ckpt::Disk& disk, const fs::path& folder) {
+  try {
+    return ckpt::read_marks(disk, folder);
+  } catch (const base::IoError&) {
+    return {};  // `ckpt list` and a resume report the damage
+  }
+}
+
 base::Json checkpoint_key(const base::Json& config, const char* key) {
   if (!config.is_object() || !config.contains("checkpoint")) return nullptr;
   const base::Json& section = config["checkpoint"];
@@ -33,8 +45,9 @@ base::Json checkpoint_key(const base::Json& config, const char* key) {
 }  // namespace
 
 const CheckpointEntry* CheckpointList::rollback_target() const {
-  for (const CheckpointEntry& entry : entries) {
-    if (entry.problem.empty()) return &entry;
+  for (const int64_t step : resume_steps) {
+    const auto found = std::ranges::find(entries, step, &CheckpointEntry::step);
+    if (found != entries.end() && found->problem.empty()) return &*found;
   }
   return nullptr;
 }
@@ -46,18 +59,29 @@ CheckpointList read_checkpoints(const fs::path& run, const base::Json& config) {
   if (keep.is_number_integer()) list.keep = keep.get<int64_t>();
   const fs::path folder = name.is_string() ? name.get<std::string>() : "checkpoint";
   const auto disk = ckpt::posix_disk();
-  std::vector<int64_t> steps;
+  std::vector<ckpt::MarkedGeneration> all;
   try {
-    steps = ckpt::committed_steps(*disk, run / folder);
+    const ckpt::Marks marks = marks_in(*disk, run / folder);
+    all = ckpt::marked_generations(*disk, run / folder, marks);
+    list.resume_steps =
+        choose_resume(all, ckpt::ended_in_divergence(marks), ckpt::WantedMark::not_bad).steps;
   } catch (const std::exception&) {  // the folder cannot be listed
     return list;
   }
-  if (steps.size() > max_listed) steps.resize(max_listed);
-  for (const int64_t step : steps) {
+  if (all.size() > max_listed) all.resize(max_listed);
+  for (const ckpt::MarkedGeneration& one : all) {
+    const int64_t step = one.id.step;
     const fs::path relative = folder / ckpt::generation_name(step);
     CheckpointEntry entry{.step = step,
                           .time = time_of(run / relative / ckpt::manifest_name),
-                          .folder = relative.string()};
+                          .folder = relative.string(),
+                          .problem = {},
+                          .mark = {},
+                          .why = {}};
+    if (one.mark) {
+      entry.mark = ckpt::name_of(one.mark->mark);
+      entry.why = one.mark->evidence;
+    }
     try {
       const ckpt::Manifest manifest = ckpt::read_manifest(*disk, run / relative);
       for (const ckpt::FileInfo& file : manifest.files) {
@@ -83,7 +107,9 @@ base::Json to_json(const CheckpointList& list, double now) {
          {"folder", entry.folder},
          {"is_rollback_target", &entry == list.rollback_target()},
          {"verified", entry.problem.empty() ? base::Json(nullptr) : base::Json(false)},
-         {"problem", entry.problem}});
+         {"problem", entry.problem},
+         {"mark", entry.mark},
+         {"why", entry.why}});
   }
   return {{"checkpoints", std::move(checkpoints)}, {"keep", list.keep}};
 }

@@ -19,13 +19,17 @@ struct CheckpointEntry {
   int64_t bytes = 0;
   std::string folder;   // relative to the run's folder
   std::string problem;  // empty: it is complete
+  std::string mark;     // "good", "suspect" or "bad"; empty: it is not marked
+  std::string why;      // it is marked so
 };
 
 struct CheckpointList {
   std::vector<CheckpointEntry> entries;
   int64_t keep = 0;  // of the configuration; 0: unknown
+  // The steps that --resume auto would try, in this order.
+  std::vector<int64_t> resume_steps;
 
-  // Returns the newest complete checkpoint, from which a run would be resumed.
+  // Returns the first complete checkpoint of these; null: there is none.
   const CheckpointEntry* rollback_target() const;
 };
 

@@ -63,7 +63,7 @@ TEST_F(CkptLinksTest, an_archived_generation_is_read_through_its_link_and_outliv
   move_to_archive("step-00000010");
   EXPECT_EQ(loaded_small(Generation::open(*disk_, root_ / "step-00000010"), small),
             content_of_small(10, small));
-  EXPECT_EQ(remove_old(*disk_, root_, 1), (std::vector<int64_t>{10}));
+  EXPECT_EQ(remove_old(*disk_, root_, {.latest = 1}), (std::vector<int64_t>{10}));
   EXPECT_EQ(disk_->list(root_),
             (std::vector<DiskEntry>{{.name = "step-00000020", .is_folder = true}}));
   EXPECT_EQ(loaded_small(Generation::open(*disk_, archive_ / "step-00000010"), small),
@@ -91,7 +91,7 @@ TEST_F(CkptLinksTest, a_checkpoint_folder_may_be_a_link_itself) {
   for (const int64_t step : {10, 20}) save_small(*disk_, top_ / "linked", step, small);
   fs::create_directory(root_ / "step-00000030.tmp-0");
   EXPECT_EQ(remove_leftovers(*disk_, top_ / "linked").removed.size(), 1U);
-  EXPECT_EQ(remove_old(*disk_, top_ / "linked", 1), (std::vector<int64_t>{10}));
+  EXPECT_EQ(remove_old(*disk_, top_ / "linked", {.latest = 1}), (std::vector<int64_t>{10}));
   EXPECT_EQ(committed_steps(*disk_, root_), (std::vector<int64_t>{20}));
 }
 
@@ -134,7 +134,7 @@ TEST(CkptStubbornDiskTest, an_old_generation_that_stays_keeps_no_other) {
   for (const int64_t step : {10, 20, 30}) save_small(memory, "/run", step, {});
   memory.put_file("/run/step-00000020/immutable", {});
   StubbornDisk disk(memory);
-  EXPECT_THROW(remove_old(disk, "/run", 1), base::IoError);
+  EXPECT_THROW(remove_old(disk, "/run", {.latest = 1}), base::IoError);
   EXPECT_EQ(committed_steps(memory, "/run"), (std::vector<int64_t>{30}));
   EXPECT_FALSE(memory.exists("/run/step-00000010.old-0"));
   EXPECT_TRUE(memory.exists("/run/step-00000020.old-0/immutable"));

@@ -8,7 +8,9 @@
 #include <charconv>
 #include <functional>
 
-#include "base/check.h"
+#include "base/error.h"
+#include "ckpt/marks/health.h"
+#include "ckpt/marks/mark_file.h"
 
 namespace trireme::ckpt {
 namespace {
@@ -33,15 +35,29 @@ bool has_mark(std::string_view name, std::string_view mark) {
          number_from(name.substr(at + mark.size()));
 }
 
-// Returns false also if the manifest cannot be read.
-bool is_of_another_run(Disk& disk, const std::filesystem::path& generation, std::string_view run) {
-  if (run.empty()) return false;
-  try {
-    const std::string writer = read_manifest(disk, generation).writer.run;
-    return !writer.empty() && writer != run;
-  } catch (const base::Error&) {
-    return false;  // a damaged manifest names no run; loading it reports the damage
+// Returns the checkpoints of `run`, newest first. One whose manifest cannot be read names no run,
+// and belongs to any.
+std::vector<StoredGeneration> generations_of_run(Disk& disk, const std::filesystem::path& root,
+                                                 std::string_view run) {
+  const Marks marks = read_marks(disk, root);
+  std::vector<StoredGeneration> all;
+  for (const int64_t step : committed_steps(disk, root)) {
+    StoredGeneration one{.step = step};
+    try {
+      const Manifest manifest = read_manifest(disk, root / generation_name(step));
+      const Writer& writer = manifest.writer;
+      if (!run.empty() && !writer.run.empty() && writer.run != run) continue;
+      const auto mark = mark_of({.step = step, .epoch = writer.epoch}, marks);
+      if (mark) one.mark = mark->mark;
+      for (const FileInfo& file : manifest.files) {
+        expect_files(disk, root / generation_name(step), file);
+      }
+    } catch (const base::Error&) {
+      one.is_complete = false;  // loading it reports the damage
+    }
+    all.push_back(one);
   }
+  return all;
 }
 
 // Returns false and appends a problem if the entry still exists.
@@ -144,19 +160,16 @@ std::string missing_in(Disk& disk, const std::filesystem::path& generation) {
   return "";
 }
 
-std::vector<int64_t> remove_old(Disk& disk, const std::filesystem::path& root, int64_t keep,
-                                std::string_view run, const Guard& guard) {
-  TRIREME_CHECK(keep >= 1, "keep {}", keep);
+std::vector<int64_t> remove_old(Disk& disk, const std::filesystem::path& root,
+                                const Retention& retention, std::string_view run,
+                                const Guard& guard) {
   std::vector<int64_t> removed;
   std::vector<std::filesystem::path> nameless;
-  int64_t whole = 0;
-  for (const int64_t step : committed_steps(disk, root)) {
+  const std::vector<StoredGeneration> all = generations_of_run(disk, root, run);
+  const std::set<int64_t> kept = kept_steps(all, retention);
+  for (const auto& [step, is_complete, mark] : all) {
+    if (kept.contains(step)) continue;
     const std::string name = generation_name(step);
-    if (is_of_another_run(disk, root / name, run)) continue;
-    if (whole < keep) {
-      whole += missing_in(disk, root / name).empty() ? 1 : 0;
-      continue;
-    }
     const auto rename = [&] {
       nameless.push_back(root / free_name(disk, root, name + removed_mark));
       disk.rename(root / name, nameless.back());

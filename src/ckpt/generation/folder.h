@@ -13,6 +13,7 @@
 
 #include "ckpt/disk/disk.h"
 #include "ckpt/generation/format.h"
+#include "ckpt/marks/retention.h"
 
 namespace trireme::ckpt {
 
@@ -51,7 +52,8 @@ void expect_files(Disk&, const std::filesystem::path& generation, const FileInfo
 // Returns the message of either check, or an empty string. Cheap: indexes and data are not read.
 std::string missing_in(Disk&, const std::filesystem::path& generation);
 
-// Keeps the newest `keep` complete checkpoints and everything newer; removes older ones.
+// Removes the checkpoints that are not among kept_steps() (ckpt/marks/retention.h), by the marks of
+// the folder.
 //
 // - Checkpoints of another run than `run` are left alone and not counted; those without a run
 // belong to any run.
@@ -59,9 +61,10 @@ std::string missing_in(Disk&, const std::filesystem::path& generation);
 // the link is removed, not its target.
 // - `guard` is called around the renames only.
 //
-// Returns the removed steps. Throws IoError at the end if something could not be removed. REQUIRES:
-// keep >= 1; no other run with this name saves into this folder.
-std::vector<int64_t> remove_old(Disk&, const std::filesystem::path& root, int64_t keep,
+// Returns the removed steps. Throws IoError at the end if something could not be removed, and at
+// once, before anything is removed, if the marks cannot be read. REQUIRES: no other run with this
+// name saves into this folder.
+std::vector<int64_t> remove_old(Disk&, const std::filesystem::path& root, const Retention&,
                                 std::string_view run = "", const Guard& guard = {});
 
 struct Leftovers {

@@ -113,14 +113,14 @@ TEST(CkptSaveTest, old_generations_go_when_enough_newer_ones_are_whole) {
   disk.put_folder("/run/step-00000005.mine");
   disk.put_file("/run/notes", {});
   for (const int64_t all : {int64_t{1} << 31, (int64_t{1} << 32) + 1, INT64_MAX}) {
-    EXPECT_TRUE(remove_old(disk, "/run", all).empty()) << all;
+    EXPECT_TRUE(remove_old(disk, "/run", {.latest = all}).empty()) << all;
   }
-  EXPECT_EQ(remove_old(disk, "/run", 2), (std::vector<int64_t>{10}));
+  EXPECT_EQ(remove_old(disk, "/run", {.latest = 2}), (std::vector<int64_t>{10}));
   EXPECT_EQ(names_in(disk, "/run"),
             (std::vector<std::string>{"notes", "step-00000005.mine", "step-00000020",
                                       "step-00000030", "step-00000040"}));
-  EXPECT_EQ(remove_old(disk, "/run", 1), (std::vector<int64_t>{30, 20}));
-  EXPECT_TRUE(remove_old(disk, "/run", 1).empty());
+  EXPECT_EQ(remove_old(disk, "/run", {.latest = 1}), (std::vector<int64_t>{30, 20}));
+  EXPECT_TRUE(remove_old(disk, "/run", {.latest = 1}).empty());
 }
 
 TEST(CkptSaveTest, a_run_that_goes_back_sets_newer_generations_aside) {

@@ -8,6 +8,7 @@
 #include "base/text/json.h"
 #include "ckpt/disk/posix_disk.h"
 #include "ckpt/generation/folder.h"
+#include "ckpt/marks/mark_file.h"
 #include "cli/ckpt/ckpt_place.h"
 #include "cli/ckpt/ckpt_verbs.h"
 #include "obs/terminal/number_text.h"
@@ -23,6 +24,7 @@ struct Row {
   int64_t bytes = 0;
   size_t ranks = 0;
   std::string layout, problem;
+  std::optional<ckpt::MarkLine> mark;
 };
 
 // A checkpoint is committed right after its manifest is written.
@@ -35,9 +37,13 @@ std::time_t time_of(const fs::path& file) {
           std::chrono::file_clock::to_sys(time)));
 }
 
-Row row_of(ckpt::Disk& disk, const fs::path& root, int64_t step) {
-  const fs::path folder = root / ckpt::generation_name(step);
-  Row row{.step = step, .saved_at = time_of(folder / ckpt::manifest_name)};
+Row row_of(ckpt::Disk& disk, const fs::path& root, const ckpt::MarkedGeneration& one) {
+  const fs::path folder = root / ckpt::generation_name(one.id.step);
+  Row row{.step = one.id.step,
+          .saved_at = time_of(folder / ckpt::manifest_name),
+          .layout = {},
+          .problem = {},
+          .mark = one.mark};
   try {
     const ckpt::Generation generation = ckpt::Generation::open(disk, folder);
     for (const ckpt::FileInfo& file : generation.manifest().files) {
@@ -65,12 +71,24 @@ std::string time_text(std::time_t time, const char* format) {
   return time == 0 ? "" : fmt::format(fmt::runtime(format), fmt::gmtime(time));
 }
 
+std::string mark_name(const Row& row) {
+  return row.mark ? std::string(ckpt::name_of(row.mark->mark)) : "";
+}
+
+// A line below the row; empty: good marks need no reason.
+std::string reason_line(const Row& row) {
+  if (!row.mark || row.mark->mark == ckpt::Mark::good) return "";
+  return fmt::format("{:>10}  {} ({}): {}\n", "", mark_name(row), row.mark->detector,
+                     row.mark->evidence);
+}
+
 int run_ckpt_list(const Args& args) {
   const auto disk = ckpt::posix_disk();
   const CheckpointPlace place = checkpoint_place(args.text("folder"));
   std::vector<Row> rows;
-  for (const int64_t step : ckpt::committed_steps(*disk, place.root)) {
-    if (!place.step || *place.step == step) rows.push_back(row_of(*disk, place.root, step));
+  const ckpt::Marks marks = ckpt::read_marks(*disk, place.root);
+  for (const auto& one : ckpt::marked_generations(*disk, place.root, marks)) {
+    if (!place.step || *place.step == one.id.step) rows.push_back(row_of(*disk, place.root, one));
   }
   const std::vector<std::string> rest = others(*disk, place.root);
   if (args.wants_json()) {
@@ -81,7 +99,10 @@ int run_ckpt_list(const Args& args) {
                       {"bytes", row.bytes},
                       {"ranks", row.ranks},
                       {"layout", row.layout},
-                      {"problem", row.problem}});
+                      {"problem", row.problem},
+                      {"mark", row.mark ? base::Json(mark_name(row)) : base::Json()},
+                      {"marked_by", row.mark ? row.mark->detector : ""},
+                      {"why", row.mark ? row.mark->evidence : ""}});
     }
     fmt::print("{}\n",
                base::Json{{"ok", true},
@@ -92,12 +113,14 @@ int run_ckpt_list(const Args& args) {
                    .dump());
     return 0;
   }
-  fmt::print("{:>10}  {:<20}  {:>11}  {}\n", "step", "saved (UTC)", "size", "layout");
+  fmt::print("{:>10}  {:<20}  {:>11}  {:<7}  {}\n", "step", "saved (UTC)", "size", "mark",
+             "layout");
   for (const Row& row : rows) {
-    fmt::print("{:>10}  {:<20}  {:>11}  {}\n", row.step,
+    fmt::print("{:>10}  {:<20}  {:>11}  {:<7}  {}\n{}", row.step,
                time_text(row.saved_at, "{:%Y-%m-%d %H:%M:%S}"),
-               row.problem.empty() ? obs::bytes_text(row.bytes) : "",
-               row.problem.empty() ? row.layout : "cannot be read: " + row.problem);
+               row.problem.empty() ? obs::bytes_text(row.bytes) : "", mark_name(row),
+               row.problem.empty() ? row.layout : "cannot be read: " + row.problem,
+               reason_line(row));
   }
   for (const std::string& name : rest) {
     fmt::print("also found: {} ({})\n", name,
@@ -115,7 +138,8 @@ Verb ckpt_list_verb() {
           .summary = "List the checkpoints of a run, newest first",
           .details =
               "Checks manifests, indexes and sizes of files; `ckpt verify` reads every "
-              "byte.\n\nExamples:\n"
+              "byte.\nThe mark is good, suspect or bad (`ckpt mark`); checkpoints without one are "
+              "not known to be\neither.\n\nExamples:\n"
               "  trireme ckpt list runs/saved\n"
               "  trireme ckpt list runs/saved/checkpoint --json",
           .options = {{.name = "folder",

@@ -9,6 +9,7 @@ namespace trireme::cli {
 Verb ckpt_list_verb();
 Verb ckpt_inspect_verb();
 Verb ckpt_verify_verb();
+Verb ckpt_mark_verb();
 Verb ckpt_diff_verb();
 Verb ckpt_reshard_verb();
 Verb ckpt_export_verb();

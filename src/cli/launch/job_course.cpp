@@ -21,6 +21,7 @@ void keep_job(agent::Keeper& keeper, const agent::JobOptions& options, const Job
                                {"restarts", options.restarts},
                                {"fruitless", options.fruitless},
                                {"starts_over", options.starts_over},
+                               {"went_back_to", options.went_back_to},
                                {"layout", course.layout},
                                {"recoveries", course.recoveries},
                                {"started", course.started}});
@@ -30,12 +31,15 @@ void append(std::vector<std::string>& words, const std::vector<std::string>& mor
   words.insert(words.end(), more.begin(), more.end());
 }
 
-// Changes the options so that the next start resumes from the newest checkpoint.
+// Changes the options so that the next start resumes from the newest checkpoint, or from the one
+// before a divergence.
 void prepare_restart(agent::JobOptions& options, const agent::JobResult& before) {
   append(options.replacing_command, before.decision.layout);
   options.command = options.replacing_command;
   options.epoch = before.epoch + 1;
-  if (before.decision.layout.empty()) ++options.restarts;
+  const bool goes_back = before.decision.goes_back_to >= 0;
+  if (goes_back) options.went_back_to = before.decision.goes_back_to;
+  if (before.decision.layout.empty() && !goes_back) ++options.restarts;
   options.fruitless = before.decision.fruitless;
   options.starts_over = false;
 }
@@ -48,11 +52,13 @@ JobCourse go_on(const base::Json& job, agent::JobOptions& options) {
   options.restarts = job.at("restarts").get<int64_t>();
   options.fruitless = job.at("fruitless").get<int64_t>();
   options.starts_over = job.at("starts_over").get<bool>();
+  options.went_back_to = job.at("went_back_to").get<int64_t>();
   JobCourse course{.recoveries = job.at("recoveries").get<int64_t>(),
                    .started = job.at("started").get<double>(),
                    .layout = job.at("layout").get<std::vector<std::string>>()};
   append(options.replacing_command, course.layout);
-  if (options.restarts > 0 || !course.layout.empty()) options.command = options.replacing_command;
+  const bool has_restarted = options.restarts > 0 || options.went_back_to >= 0;
+  if (has_restarted || !course.layout.empty()) options.command = options.replacing_command;
   return course;
 }
 
@@ -86,6 +92,13 @@ agent::JobResult run_starts(agent::JobOptions& options, const LaunchConfig& laun
       course.layout = decision.layout;
       base::log_info("the job goes on with another layout, once, from the newest checkpoint: {}",
                      fmt::join(course.layout, " "));
+      continue;
+    }
+    if (decision.goes_back_to >= 0) {
+      base::log_info(
+          "the numbers of the run diverged: the job is started again, once, with --resume auto, "
+          "which goes back to the checkpoint of step {}",
+          decision.goes_back_to);
       continue;
     }
     const std::string wait =

@@ -103,6 +103,7 @@ int run_job(const Args& args, agent::JobOptions& options, Guarded* guarded) {
     base::Json out = result_json(result, options);
     if (options.max_restarts > 0) out["restarts"] = options.restarts;
     if (options.is_elastic) out["recoveries"] = course.recoveries;
+    if (options.went_back_to >= 0) out["went_back_to"] = options.went_back_to;
     fmt::print("{}\n", out.dump(-1, ' ', false, base::Json::error_handler_t::replace));
   }
   return result.decision.exit_code;
@@ -186,6 +187,10 @@ Verb launch_verb() {
             .help =
                 "How often the job is started again from its newest checkpoint after ranks failed; "
                 "three starts in a row that save no newer one end it"},
+           {.name = "--no-rewind",
+            .kind = Kind::flag,
+            .help = "End with 93 when the numbers of the run have diverged, instead of starting "
+                    "the job once more from a checkpoint from before"},
            {.name = "--no-elastic",
             .kind = Kind::flag,
             .help = "End all ranks when one is lost, instead of replacing it"},

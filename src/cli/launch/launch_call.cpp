@@ -13,8 +13,9 @@
 
 #include "agent/guardian/role.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "ckpt/disk/posix_disk.h"
-#include "ckpt/generation/folder.h"
+#include "ckpt/marks/resume_choice.h"
 #include "cli/run/train_call.h"
 #include "cli/shell/environment.h"
 #include "train/checkpointing/peer/failure_domains.h"
@@ -97,11 +98,35 @@ config::Config begun_config(const Args& args, const config::ConfigText& given,
   return asked_config(args, given, options.ranks_here * options.nodes);
 }
 
-// Returns the step of the newest committed checkpoint; -1 if there is none.
-int64_t newest_step(const fs::path& folder) {
+// What the checkpoints of a folder offer to a job that is started again.
+struct Offer {
+  bool has_diverged = false;     // the last attempt ended so
+  std::vector<int64_t> steps{};  // that --resume auto tries, in this order
+};
+Offer offer_of(const fs::path& folder) {
   const std::unique_ptr<ckpt::Disk> disk = ckpt::posix_disk();
-  const std::vector<int64_t> steps = ckpt::committed_steps(*disk, folder);
+  ckpt::Marks marks;
+  try {
+    marks = ckpt::read_marks(*disk, folder);
+  } catch (const base::IoError& error) {
+    base::log_warning("checkpoints count as not marked: {}", error.what());
+  }
+  const bool has_diverged = ckpt::ended_in_divergence(marks);
+  const auto all = ckpt::marked_generations(*disk, folder, marks);
+  return {has_diverged, ckpt::choose_resume(all, has_diverged, ckpt::WantedMark::not_bad).steps};
+}
+
+// Returns the step of the newest committed checkpoint that is not bad; -1 if there is none.
+int64_t newest_step(const fs::path& folder) {
+  const std::vector<int64_t> steps = offer_of(folder).steps;
   return steps.empty() ? -1 : *std::max_element(steps.begin(), steps.end());
+}
+
+// Returns agent::Progress::before_divergence.
+std::optional<int64_t> step_before_divergence(const fs::path& folder) {
+  const Offer offer = offer_of(folder);
+  if (!offer.has_diverged) return {};
+  return offer.steps.empty() ? -1 : offer.steps.front();
 }
 
 // Returns a command that resumes from the newest checkpoint.
@@ -207,9 +232,11 @@ void add_command(const Args& args, bool goes_on, LaunchConfig& launched,
     folder = config.job.dump_folder;
     options.run_folder = folder.string();
     options.starts_over = args.flag("--overwrite") || args.text("--resume") != "auto";
-    options.saved_step = [checkpoints = folder / config.checkpoint.folder] {
-      return newest_step(checkpoints);
-    };
+    const fs::path checkpoints = folder / config.checkpoint.folder;
+    options.saved_step = [checkpoints] { return newest_step(checkpoints); };
+    if (!args.flag("--no-rewind")) {
+      options.before_divergence = [checkpoints] { return step_before_divergence(checkpoints); };
+    }
     launched.loaded = config;
   }
   options.command.insert(options.command.end(), words.begin(), words.end());

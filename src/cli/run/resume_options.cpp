@@ -24,8 +24,8 @@ train::Resume resume_of(const Args& args) {
                     "one of them",
                     text));
   }
-  if (text == "auto") {
-    resume.from = From::newest;
+  if (text == "auto" || text == "good") {
+    resume.from = text == "good" ? From::good : From::newest;
     return resume;
   }
   resume.from = From::step;
@@ -33,7 +33,7 @@ train::Resume resume_of(const Args& args) {
   const auto [behind, error] = std::from_chars(text.data(), end, resume.step);
   if (error != std::errc() || behind != end || resume.step < 0) {
     throw base::ConfigError(
-        fmt::format("--resume {}: must be auto, never, or the step of a checkpoint", text));
+        fmt::format("--resume {}: must be auto, good, never, or the step of a checkpoint", text));
   }
   return resume;
 }

@@ -294,9 +294,11 @@ Verb train_verb() {
                 "Steps to write a Chrome trace of all ranks of, as first:last, for example 3:5"},
            {.name = "--resume",
             .help =
-                "auto: resume from the newest intact checkpoint in the run's folder, or start if "
-                "there is none; STEP: resume from the checkpoint of that step; never: start",
-            .offered = {"auto", "never"}},
+                "auto: resume from the newest intact checkpoint in the run's folder that is not "
+                "marked bad (after a divergence the newest good one), or start if there is none; "
+                "good: from the newest that is marked good; STEP: from the checkpoint of that "
+                "step; never: start",
+            .offered = {"auto", "good", "never"}},
            {.name = "--resume-verify",
             .kind = Kind::flag,
             .help = "Before resuming, run the steps between the last two checkpoints again and "

@@ -20,6 +20,7 @@
 #include "ckpt/generation/folder.h"
 #include "ckpt/generation/generation.h"
 #include "ckpt/generation/tokenizer_copy.h"
+#include "ckpt/marks/resume_choice.h"
 #include "engine/engine.h"
 #include "train/checkpointing/peer/partners.h"
 #include "train/checkpointing/save/commit.h"
@@ -31,7 +32,7 @@ namespace trireme::train {
 
 struct CheckpointOptions {
   std::filesystem::path folder;             // contains all generations
-  int64_t keep = 2;                         // generations; 0: all
+  ckpt::Retention retention{.latest = 2};   // of generations
   bool reread = false;                      // read back and compare after the write
   ckpt::Guard guard;                        // set on the first rank; empty: no guard
   std::function<void(int64_t step)> claim;  // CommitOptions::claim
@@ -103,8 +104,9 @@ class Checkpointer {
     ckpt::Writer writer;
   };
   struct LoadOptions {
-    int64_t step = -1;      // of this step only; -1: the newest that verifies
-    int64_t below = -1;     // older than this step; -1: any
+    int64_t step = -1;   // of this step only; -1: the first of the choice that verifies
+    int64_t below = -1;  // older than this step, whatever its mark; -1: any
+    ckpt::WantedMark mark = ckpt::WantedMark::not_bad;  // of the choice
     bool is_needed = true;  // throw if generations exist and none can be used
   };
   // Loads a generation; returns none if there is none. Every rank reads the parts that it needs;
@@ -112,7 +114,8 @@ class Checkpointer {
   std::optional<Loaded> load(const LoadOptions&);
 
   // ---- load() step by step, for a caller that has to change the engine for what it loads
-  // Returns the steps of the generations that the first rank has, newest first. Collective.
+  // Returns the steps of the generations that the first rank has, in the order in which they are to
+  // be tried. Throws what resume_choice() throws, on the first rank. Collective.
   std::vector<int64_t> candidates(const LoadOptions&);
   // Returns none, and logs the reason, if some rank cannot use that generation; the engine's state
   // is undefined then. Collective.

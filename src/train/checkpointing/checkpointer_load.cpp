@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpointer: loading generations, and the start of a run in a folder that contains some.
 #include <algorithm>
+#include <span>
 
 #include "base/error.h"
 #include "base/text/json.h"
+#include "ckpt/marks/mark_file.h"
 #include "train/checkpointing/checkpointer.h"
 #include "train/checkpointing/resume_point.h"
 #include "train/checkpointing/saved_state.h"
@@ -60,13 +62,25 @@ std::string Checkpointer::difference(int64_t step) {
 
 std::vector<int64_t> Checkpointer::candidates(const LoadOptions& options) {
   std::vector<int64_t> steps;
-  if (rank_.is_first()) {
-    steps = ckpt::committed_steps(disk_, options_.folder);
-    std::erase_if(steps, [&](int64_t step) {
-      return (options.step >= 0 && step != options.step) ||
-             (options.below >= 0 && step >= options.below);
-    });
-  }
+  rank_.on_first([&] {
+    if (options.step < 0 && options.below < 0) {
+      const ckpt::ResumeChoice choice = resume_choice(disk_, options_.folder, options.mark);
+      if (!choice.note.empty()) hooks_.log("resume    " + choice.note);
+      steps = choice.steps;
+      return;
+    }
+    const ckpt::Marks marks = ckpt::read_marks(disk_, options_.folder);
+    for (const auto& one : ckpt::marked_generations(disk_, options_.folder, marks)) {
+      const int64_t step = one.id.step;
+      if (options.step >= 0 && step != options.step) continue;
+      if (options.below >= 0 && step >= options.below) continue;
+      steps.push_back(step);
+      if (options.step >= 0 && one.is(ckpt::Mark::bad)) {
+        hooks_.log("warning: the checkpoint that was requested is marked bad: " +
+                   ckpt::marks_text(std::span(&one, 1)));
+      }
+    }
+  });
   steps.resize(static_cast<size_t>(rank_.gather(std::ssize(steps)).front()));
   for (int64_t& step : steps) step = rank_.gather(step).front();
   return steps;
@@ -105,7 +119,10 @@ std::optional<Checkpointer::Loaded> Checkpointer::load(const LoadOptions& option
   return loaded_none(options, steps);
 }
 
-void Checkpointer::continue_run(const Begin& begin) { commit_.set_writer(begin.writer); }
+void Checkpointer::continue_run(const Begin& begin) {
+  commit_.set_writer(begin.writer);
+  commit_.set_resumed_from(begin.step);
+}
 
 void Checkpointer::begin_run(const Begin& begin) {
   continue_run(begin);

@@ -5,21 +5,52 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/text/json.h"
 #include "ckpt/disk/posix_disk.h"
 #include "ckpt/generation/folder.h"
+#include "ckpt/marks/mark_file.h"
 
 namespace trireme::train {
+
+ckpt::WantedMark wanted_mark(const Resume& resume) {
+  return resume.from == Resume::From::good ? ckpt::WantedMark::good : ckpt::WantedMark::not_bad;
+}
+
+ckpt::ResumeChoice resume_choice(ckpt::Disk& disk, const std::filesystem::path& root,
+                                 ckpt::WantedMark wanted) {
+  const ckpt::Marks marks = ckpt::read_marks(disk, root);
+  const auto all = ckpt::marked_generations(disk, root, marks);
+  ckpt::ResumeChoice choice = ckpt::choose_resume(all, ckpt::ended_in_divergence(marks), wanted);
+  if (!choice.steps.empty()) return choice;
+  if (wanted == ckpt::WantedMark::good) {
+    throw base::ConfigError(
+        fmt::format("--resume good: {} has no checkpoint that is marked good: {}; use --resume "
+                    "auto or --resume "
+                    "STEP, or mark one that you trust with `trireme ckpt mark`",
+                    root.string(), all.empty() ? "it has none at all" : ckpt::marks_text(all)));
+  }
+  if (!all.empty()) {
+    throw base::Diverged(fmt::format(
+        "--resume auto: every checkpoint in {} is marked bad: {}; train again with other settings "
+        "or data, take one with --resume STEP, or mark one good with `trireme ckpt mark` if its "
+        "mark is wrong",
+        root.string(), ckpt::marks_text(all)));
+  }
+  return choice;
+}
 
 std::optional<ResumePoint> find_resume_point(const config::Config& config, const Resume& resume) {
   if (resume.from == Resume::From::start) return {};
   const std::filesystem::path root =
       std::filesystem::path(config.job.dump_folder) / config.checkpoint.folder;
   const std::unique_ptr<ckpt::Disk> disk = ckpt::posix_disk();
-  for (const int64_t step : ckpt::committed_steps(*disk, root)) {
-    if (resume.from == Resume::From::step && step != resume.step) continue;
+  const std::vector<int64_t> steps = resume.from == Resume::From::step
+                                         ? std::vector{resume.step}
+                                         : resume_choice(*disk, root, wanted_mark(resume)).steps;
+  for (const int64_t step : steps) {
     const std::filesystem::path folder = root / ckpt::generation_name(step);
     if (!ckpt::missing_in(*disk, folder).empty()) continue;  // loading logs the reason
     return ResumePoint{folder, ckpt::read_manifest(*disk, folder)};

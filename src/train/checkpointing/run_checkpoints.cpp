@@ -51,6 +51,10 @@ std::string indented_lines(const std::vector<std::string>& lines) {
 
 }  // namespace
 
+ckpt::Retention retention_of(const config::Checkpoint& c) {
+  return {.latest = c.keep_latest_k, .every = c.keep_every, .good_after = c.good_after_steps};
+}
+
 RunCheckpoints::RunCheckpoints(const Parts& parts, const Resume& resume, ckpt::Guard guard,
                                CheckpointHooks hooks)
     : config_(parts.config),
@@ -84,7 +88,7 @@ void RunCheckpoints::make_checkpointer(engine::Engine& engine) {
   if (epoch_writer_ != nullptr) claim = [this](int64_t step) { epoch_writer_->commit(step); };
   checkpointer_.emplace(engine, model_, rank_, device_, *disk_,
                         CheckpointOptions{.folder = checkpoint_folder(),
-                                          .keep = config_.checkpoint.keep_latest_k,
+                                          .retention = retention_of(config_.checkpoint),
                                           .reread = config_.checkpoint.reread,
                                           .guard = guard_,
                                           .claim = claim,
@@ -168,7 +172,7 @@ std::filesystem::path RunCheckpoints::checkpoint_folder() const {
 std::optional<Resumed> RunCheckpoints::resume(const ResumeHooks& hooks) {
   if (resume_.from == Resume::From::start) return {};
   const int64_t wanted = resume_.from == Resume::From::step ? resume_.step : -1;
-  const auto loaded = load({.step = wanted}, hooks);
+  const auto loaded = load({.step = wanted, .mark = wanted_mark(resume_)}, hooks);
   if (!loaded) {
     if (rank_.is_first()) hooks_.log("resume    no checkpoint exists yet: starting from step 1");
     return {};

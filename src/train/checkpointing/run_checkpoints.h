@@ -24,6 +24,9 @@
 
 namespace trireme::train {
 
+// Returns which checkpoints a run keeps.
+ckpt::Retention retention_of(const config::Checkpoint&);
+
 // Where a resumed run continues.
 struct Resumed {
   int64_t step = 0;     // of the checkpoint

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text/json.h"
+#include "ckpt/marks/marks.h"
 #include "obs/clock.h"
 #include "obs/run_dir.h"
 #include "obs/terminal/number_text.h"
@@ -66,6 +67,8 @@ RunLog::RunLog(const std::filesystem::path& folder, double started)
 
 RunLog::~RunLog() {
   if (!is_open()) return;
+  base::Json data = {{"reason", end_reason_}};
+  if (onset_ >= 0) data["onset"] = onset_;
   try {
     phases_.change(Phase::closing);
     const bool is_bad = end_reason_ == "failed" || end_reason_ == "diverged";
@@ -73,7 +76,7 @@ RunLog::~RunLog() {
                                    .step = last_recorded_step_,
                                    .severity = is_bad ? obs::Severity::error : obs::Severity::info,
                                    .text = end_text_,
-                                   .data = {{"reason", end_reason_}}});
+                                   .data = std::move(data)});
     if (listeners_ != nullptr) {
       listeners_->pass_on(obs::line_of(end));
       listeners_->finish();
@@ -170,6 +173,7 @@ std::string RunLog::add(Note note) {
   if (!is_open()) return "";
   const obs::Event event = filled(std::move(note));
   const std::string line = obs::line_of(event);
+  if (const std::optional<StepAlarm> alarm = alarm_of(event)) alarm_ = alarm;
   ledger_.add(event);
   guarded([&] { events_->add(event); });
   if (listeners_ != nullptr) listeners_->pass_on(line);
@@ -232,8 +236,14 @@ void RunLog::add_step(int64_t step, const engine::StepSignals& signals) {
 
 void RunLog::watch_divergence(int64_t step, const engine::StepSignals& signals) {
   const bool is_expected = signals.next_loss_scale < signals.loss_scale;
-  divergence_.add(step, signals.mean_loss, signals.was_skipped && !is_expected);
+  const bool was_skipped = signals.was_skipped && !is_expected;
+  divergence_.add(step, signals.mean_loss, was_skipped);
   const std::optional<analysis::DivergenceFound> found = divergence_.judge(true);
+  if (was_skipped) {
+    alarm_ = StepAlarm{"skip", fmt::format("skipped, its gradient norm is {:.4g}",
+                                           static_cast<double>(signals.grad_norm))};
+  }
+  if (found) alarm_ = StepAlarm{ckpt::divergence_detector, text_of(*found)};
   const bool is_new = found && !has_diverged_;
   has_diverged_ = found.has_value();
   if (!is_new) return;
@@ -241,6 +251,8 @@ void RunLog::watch_divergence(int64_t step, const engine::StepSignals& signals) 
                                         "; the run is not stopped: lower optimizer.lr, or check "
                                         "the data"});
 }
+
+std::optional<StepAlarm> RunLog::take_alarm() { return std::exchange(alarm_, std::nullopt); }
 
 std::string RunLog::divergence(bool goes_on) const {
   if (!is_open()) return "";

@@ -24,6 +24,7 @@
 #include "train/record/alert_rules.h"
 #include "train/record/earlier_attempts.h"
 #include "train/record/run_listeners.h"
+#include "train/record/step_alarm.h"
 
 namespace trireme::train {
 
@@ -78,12 +79,16 @@ class RunLog {
   void waited_for_ranks(double seconds);
   // A step has ended.
   void add_step(int64_t step, const engine::StepSignals& signals);
+  // Returns what may be wrong with the numbers of the steps since the last call: the last alarm.
+  std::optional<StepAlarm> take_alarm();
   // Returns whether the numbers of the attempt have diverged: empty, or since when and how. An
   // attempt without steps has what the one before it had. `goes_on`: see Divergence.
   std::string divergence(bool goes_on) const;
   // Records the time and steps so far if the last record is old enough, or if `now` is true.
   void flush(bool now = false);
 
+  // Since when the numbers of a run that has diverged are wrong, for its last event.
+  void dates_divergence(int64_t onset) { onset_ = onset; }
   // How the attempt ends, unless an exception follows. `reason`: see reason_of() in ending.h.
   void ends(std::string reason, std::string text);
   // It ends because of an exception.
@@ -117,6 +122,7 @@ class RunLog {
   RunListeners* listeners_ = nullptr;
   analysis::Divergence divergence_;
   bool has_diverged_ = false;       // at the last step
+  std::optional<StepAlarm> alarm_;  // since take_alarm()
   std::string earlier_divergence_;  // of the attempt before
   double overlap_ = 0;  // seconds before the end of the attempt before, which are charged there
   int64_t repeated_until_ = 0;
@@ -131,6 +137,7 @@ class RunLog {
   double last_step_at_ = 0;  // when it ended, in seconds since 1970
 
   std::string end_reason_ = "failed", end_text_;
+  int64_t onset_ = -1;  // step; -1: no divergence was dated
 };
 
 }  // namespace trireme::train

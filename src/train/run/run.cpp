@@ -48,6 +48,7 @@ TrainSummary Run::go() {
     }
   } catch (const base::Diverged& error) {
     bench_.run_log.fails(error.what(), "diverged");
+    mark_divergence();
     throw;
   } catch (const std::exception& error) {
     bench_.run_log.fails(error.what());
@@ -217,6 +218,7 @@ void Run::take_signals(bool waits) {
     bench_.run_log.add_step(step, signals);
     recent_.add(step, signals);
     compare_repeated(step, signals);
+    if (marks_) marks_->end_step(step, bench_.run_log.take_alarm());
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include "obs/files/signal_events.h"
 #include "train/batches/batches.h"
+#include "train/checkpointing/marks/run_marks.h"
 #include "train/checkpointing/run_checkpoints.h"
 #include "train/numerics/drift_plant.h"
 #include "train/numerics/run_numerics.h"
@@ -49,6 +50,7 @@ class Run {
   void equip();  // builds what refers to the engine and the rank of the epoch
   // ---- start: until begin() no file changes
   CheckpointHooks checkpoint_hooks();
+  void begin_marks();
   void record(const SavedGeneration&);
   void record(int64_t step, const PartnerNews&);
   void report(const GraceBudget::Line&) const;
@@ -141,9 +143,12 @@ class Run {
   void export_weights(const std::string& name);  // collective
   bool has_final_weights();                      // collective
   void find_divergence();                        // collective
-  void finish();                                 // collective
-  HostMemory host_memory() const;                // of this rank
-  void summarise();                              // collective
+  // Dates a divergence, which it returns as text, and marks the checkpoints since then bad. On the
+  // first rank.
+  std::string mark_divergence();
+  void finish();                   // collective
+  HostMemory host_memory() const;  // of this rank
+  void summarise();                // collective
 
   const config::Config& config_;
   const TrainHooks& hooks_;
@@ -155,6 +160,7 @@ class Run {
   std::optional<DriftPlant> plant_;
   TrainSummary summary_;
   std::optional<RunOutput> output_;                 // on the first rank, from begin() on
+  std::optional<RunMarks> marks_;                   // likewise, if the run saves
   std::optional<obs::SignalEvents> signal_events_;  // on the first rank of a process, likewise
   Timeline timeline_;
   std::optional<Resumed> resumed_;          // in the current epoch

@@ -3,9 +3,13 @@
 #include <filesystem>
 #include <system_error>
 
+#include "analysis/outcome/onset.h"
 #include "base/check.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "ckpt/generation/folder.h"
 #include "device/accelerator.h"
+#include "obs/clock.h"
 #include "obs/terminal/number_text.h"
 #include "spec/parallel/data_parallel.h"
 #include "train/checkpointing/saver.h"
@@ -48,8 +52,27 @@ void Run::finish() {
 // The first rank has the record; all need the exit code.
 void Run::find_divergence() {
   summary_.divergence = bench_.run_log.divergence(summary_.was_stopped);
+  const bool is_of_this_attempt = timeline_.attempt_steps() > 0;
+  if (!summary_.divergence.empty() && is_of_this_attempt) {
+    summary_.divergence += mark_divergence();
+  }
   const uint8_t own = summary_.divergence.empty() ? 0 : 1;
   summary_.has_diverged = parts_->rank.gather(own).front() != 0;
+}
+
+std::string Run::mark_divergence() {
+  if (!output_) return "";
+  output_->write_steps(true);
+  try {
+    const analysis::Onset onset =
+        analysis::onset_of_divergence(analysis::read_run(output_->folder(), obs::wall_seconds()));
+    bench_.run_log.dates_divergence(onset.step);
+    if (marks_) marks_->diverged(onset.first_bad_state(), onset.text);
+    return "; " + onset.text;
+  } catch (const base::IoError& error) {
+    base::log_warning("the divergence is not dated: {}", error.what());
+    return "";
+  }
 }
 
 // Returns on every rank what the first one finds.

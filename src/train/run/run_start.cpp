@@ -137,6 +137,7 @@ CheckpointHooks Run::checkpoint_hooks() {
               [this](const SavedGeneration& saved) {
                 summary_.saved_step = saved.step;
                 summary_.save_problem.clear();
+                if (marks_) marks_->saved(saved.step);
                 log(saved_line(saved));
                 report(grace_.saved(saved.durable_seconds, clock_.median_lap()));
                 if (output_) output_->add(saved);
@@ -370,6 +371,7 @@ void Run::begin() {
   begin.step = resumed_ ? timeline_.step() : -1;
   if (parts_->start.begins) parts_->start.begins();
   parts_->checkpoints->begin(begin);
+  if (parts_->rank.is_first() && parts_->checkpoints->saves()) begin_marks();
   if (bench_.owner && !std::exchange(has_begun_, true)) {
     bench_.owner->begun();
     if (start_.epoch > 0 && start_.next_epoch) {
@@ -378,6 +380,17 @@ void Run::begin() {
   }
   begin_ranks();
   record_fatal_signals();
+}
+
+void Run::begin_marks() {
+  if (!marks_) {
+    marks_.emplace(RunMarks::Options{
+        .folder = std::filesystem::path(config_.job.dump_folder) / config_.checkpoint.folder,
+        .good_after = config_.checkpoint.good_after_steps,
+        .guard = guard_of(bench_.owner.get()),
+        .log = [this](const std::string& text) { log(text); }});
+  }
+  marks_->begin(bench_.owner->epoch(), resumed_ ? timeline_.step() : -1);
 }
 
 void Run::record_fatal_signals() {

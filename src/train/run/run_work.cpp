@@ -9,7 +9,9 @@
 
 #include "base/dtype.h"
 #include "ckpt/hf/hf_names.h"
+#include "ckpt/marks/retention.h"
 #include "obs/terminal/number_text.h"
+#include "train/checkpointing/run_checkpoints.h"
 #include "train/run/validation.h"
 
 namespace trireme::train {
@@ -55,7 +57,9 @@ bool saves_by_time(const config::Checkpoint& c) {
 // one is durable.
 int64_t checkpoints_at_once(const config::Config& c, const RunWork& work) {
   const config::Checkpoint& k = c.checkpoint;
-  const int64_t bound = k.keep_latest_k == 0 ? -1 : k.keep_latest_k + 1;
+  const bool are_even = !saves_by_time(k) && k.interval > 0 && k.export_interval % k.interval == 0;
+  const int64_t kept = ckpt::max_kept(retention_of(k), c.training.steps, are_even ? k.interval : 1);
+  const int64_t bound = kept < 0 ? -1 : kept + 1;
   if (saves_by_time(k)) return bound;
   // One is also saved before weights are exported.
   const int64_t all = work.checkpoints_before + times_before_last(c, work, k.interval) +
@@ -118,13 +122,21 @@ std::string save_time_text(const config::Checkpoint& c) {
   return text;
 }
 
+std::string retention_text(const config::Checkpoint& c) {
+  if (c.keep_latest_k == 0) return ", all are kept";
+  std::string more;
+  if (c.keep_every < 0) more = " and older ones by powers of two of age";
+  if (c.keep_every > 0) more = fmt::format(" and one of every {}", plural(c.keep_every, "step"));
+  return fmt::format(", the newest {}{} kept", c.keep_latest_k, more);
+}
+
 std::string save_line(const config::Config& c, const RunWork& work) {
   const config::Checkpoint& k = c.checkpoint;
   if (work.checkpoint_bytes == 0) return "save      no checkpoints: checkpoint.enable = false";
   const int64_t at_once = checkpoints_at_once(c, work);
   std::string line = fmt::format("save      {}; {} each", save_time_text(k),
                                  obs::bytes_text(work.checkpoint_bytes));
-  line += k.keep_latest_k == 0 ? ", all are kept" : fmt::format(", {} kept", k.keep_latest_k);
+  line += retention_text(k);
   if (at_once > 1) {
     line += fmt::format(", at most {}", obs::bytes_text(product(at_once, work.checkpoint_bytes)));
   }
@@ -175,8 +187,9 @@ std::vector<std::string> describe_work(const config::Config& c, const RunWork& w
   if (work.free_bytes >= 0 && bytes > work.free_bytes) {
     lines.push_back(fmt::format(
         "warning: the disk of {} has too little space: saves will fail and be logged while "
-        "training continues; free some space, or lower checkpoint.keep_latest_k = {}",
-        c.job.dump_folder, c.checkpoint.keep_latest_k));
+        "training continues; free some space, or lower checkpoint.keep_latest_k = {}{}",
+        c.job.dump_folder, c.checkpoint.keep_latest_k,
+        c.checkpoint.keep_every == 0 ? "" : ", or set checkpoint.keep_every = 0"));
   }
   return lines;
 }

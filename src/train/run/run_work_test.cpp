@@ -16,6 +16,7 @@ config::Config hundred_steps() {
   c.training.seq_len = 10;
   c.checkpoint.interval = 20;
   c.checkpoint.keep_latest_k = 2;
+  c.checkpoint.keep_every = 0;
   return c;
 }
 
@@ -38,6 +39,11 @@ TEST(RunWork, disk_holds_what_is_kept_and_what_is_being_written) {
   config::Config c = hundred_steps();
   RunWork work = work_of_a_small_run();
   EXPECT_EQ(disk_bytes(c, work), 3 * 12 * mib + 4 * mib);
+  c.training.steps = 500;  // one that is marked good, and one before it
+  EXPECT_EQ(disk_bytes(c, work), 5 * 12 * mib + 4 * mib);
+  c.checkpoint.keep_every = -1;  // one for each power of two from 16 to 256, and three
+  EXPECT_EQ(disk_bytes(c, work), 13 * 12 * mib + 4 * mib);
+  c = hundred_steps();
   c.checkpoint.keep_latest_k = 0;  // of steps 20, 40, 60, 80 and 100
   EXPECT_EQ(disk_bytes(c, work), 5 * 12 * mib + 4 * mib);
   c.checkpoint.interval = 0;
@@ -83,8 +89,12 @@ TEST(RunWork, lists_when_it_saves) {
     EXPECT_NE(text_of(c, work).find(part), std::string::npos) << text_of(c, work);
   };
   expect(
-      "save      every 20 steps, after the last step and at a stop; 12.00 MiB each, 2 kept, at "
-      "most 36.00 MiB\n");
+      "save      every 20 steps, after the last step and at a stop; 12.00 MiB each, the newest 2 "
+      "kept, at most 36.00 MiB\n");
+  c.checkpoint.keep_every = 50;
+  expect("12.00 MiB each, the newest 2 and one of every 50 steps kept, at most 60.00 MiB\n");
+  c.checkpoint.keep_every = -1;
+  expect("the newest 2 and older ones by powers of two of age kept, at most 60.00 MiB\n");
   c.checkpoint.interval_seconds = 90;
   expect("save      every 20 steps, every 90 s, after the last step and at a stop;");
   c.checkpoint = {};

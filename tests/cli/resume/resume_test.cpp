@@ -111,7 +111,8 @@ TEST(Resume, impossible_resumes_are_refused) {
     EXPECT_NE(outcome.exit_code, 0);
     EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
   };
-  expect({"--resume", "soon"}, "--resume soon: must be auto, never, or the step of a checkpoint");
+  expect({"--resume", "soon"},
+         "--resume soon: must be auto, good, never, or the step of a checkpoint");
   expect({"--resume", "3"}, "there is no checkpoint of step 3");
   expect({"--resume", "auto", "--training.global_batch_size=48"}, "samples_a_step: was 24, is 48");
   expect({"--resume", "auto", "--debug.seed=5"}, "data.seed: was 0, is 5");

@@ -113,9 +113,11 @@ void Commit::commit(std::span<const SaveStatus> all) {
   if (options_.claim) options_.claim(manifest_.step);
   ckpt::commit(disk_, *draft_, manifest_, options_.guard);
   durable_at_ = obs::steady_seconds();
-  if (options_.keep == 0) return;
+  if (options_.retention.latest == 0) return;
+  ckpt::Retention retention = options_.retention;
+  retention.resumed_from = resumed_from_;
   try {
-    ckpt::remove_old(disk_, options_.folder, options_.keep, manifest_.writer.run, options_.guard);
+    ckpt::remove_old(disk_, options_.folder, retention, manifest_.writer.run, options_.guard);
   } catch (const base::IoError& error) {
     not_removed_ = error.what();
   }

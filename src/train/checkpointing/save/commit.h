@@ -36,7 +36,7 @@ SaveStep next_of(std::span<const SaveStatus> all);
 
 struct CommitOptions {
   std::filesystem::path folder;  // contains all generations
-  int64_t keep = 0;              // generations; 0: all
+  ckpt::Retention retention;     // resumed_from: see set_resumed_from()
   ckpt::Guard guard;             // set on the first rank; empty: no guard
   // Called by the first rank before a generation gets its name, with its step. Throws Fenced if it
   // must not. May be empty.
@@ -63,6 +63,9 @@ class Commit {
   // The run that saves: the first rank sends it to the others. Collective; before the first save.
   void set_writer(const ckpt::Writer&);
   const ckpt::Manifest& manifest() const { return manifest_; }
+  // The step that the run continues from, whose generation is kept until two newer ones exist; -1:
+  // none. On the first rank, before the first save.
+  void set_resumed_from(int64_t step) { resumed_from_ = step; }
 
   // ---- a save: open(), start(), then poll() until it returns a result
   // Opens the draft of the generation of `step` on all ranks. Returns the result of a save whose
@@ -95,6 +98,7 @@ class Commit {
   Rank& rank_;
   ckpt::Disk& disk_;
   const CommitOptions options_;
+  int64_t resumed_from_ = -1;
 
   // ---- the save that is active
   ckpt::Manifest manifest_;

@@ -105,17 +105,19 @@ std::vector<std::string> names_in_root(ckpt::Disk& disk) {
 TEST(CommitTest, what_all_ranks_have_sealed_becomes_a_generation) {
   for (const int ranks : {1, 2, 3}) {
     ckpt::MemoryDisk disk;
-    on_ranks(disk, ranks, {.folder = root, .keep = 1}, [&](const Rank& rank, Commit& commit) {
-      for (const int64_t step : {5, 9}) {
-        const SaveResult result = save(
-            commit, step, [&](const ckpt::Draft& draft) { return store_small(disk, draft, rank); });
-        EXPECT_TRUE(result.is_durable) << result.problem;
-        EXPECT_EQ(result.problem, "");
-        if (rank.is_first()) {
-          EXPECT_EQ(std::ssize(result.files), ranks);
-        }
-      }
-    });
+    on_ranks(disk, ranks, {.folder = root, .retention = {.latest = 1}},
+             [&](const Rank& rank, Commit& commit) {
+               for (const int64_t step : {5, 9}) {
+                 const SaveResult result = save(commit, step, [&](const ckpt::Draft& draft) {
+                   return store_small(disk, draft, rank);
+                 });
+                 EXPECT_TRUE(result.is_durable) << result.problem;
+                 EXPECT_EQ(result.problem, "");
+                 if (rank.is_first()) {
+                   EXPECT_EQ(std::ssize(result.files), ranks);
+                 }
+               }
+             });
     EXPECT_EQ(names_in_root(disk), (std::vector<std::string>{"step-00000009"}));
     const ckpt::SmallGeneration small{.ranks = ranks};
     const auto generation = ckpt::Generation::open(disk, root / "step-00000009");
