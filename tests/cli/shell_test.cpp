@@ -132,7 +132,7 @@ TEST(ShellTest, bash_completes_verbs_options_keys_choices_and_files) {
   EXPECT_EQ(completed(s, "data tokenizer train --pattern q", 5), WordSet{"qwen2"});
   EXPECT_EQ(completed(s, "train --resume-", 2), WordSet{"--resume-verify"});
   for (const std::string verb : {"train", "launch"}) {
-    EXPECT_EQ(completed(s, verb + " --resume ''", 3), (WordSet{"auto", "never"}));
+    EXPECT_EQ(completed(s, verb + " --resume ''", 3), (WordSet{"auto", "good", "never"}));
     EXPECT_EQ(completed(s, verb + " --resume = a", 4), WordSet{"auto"});
   }
   EXPECT_EQ(completed(s, "train --device c", 3), (WordSet{"cpu", "cuda"}));
