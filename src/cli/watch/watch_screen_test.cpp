@@ -47,6 +47,7 @@ RunSummary full_summary() {
   s.eta_seconds = 98800;
   s.late_ranks = {{3, "rank 3", 0.6, 0.19}, {1, "rank 1", 0.5, 0.01}, {0, "rank 0", 0.5, 0}};
   s.checkpoints.entries = {{.step = 1000, .time = now - 600, .bytes = 5, .folder = "step-1000"}};
+  s.checkpoints.resume_steps = {1000};
   for (int i = 0; i < 6; ++i) {
     s.run.events.push_back(
         {.time = now - 100 + i,
