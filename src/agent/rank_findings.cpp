@@ -15,7 +15,8 @@
 namespace trireme::agent {
 namespace {
 
-constexpr double starved_share = 0.25;  // of a silence: at most this is the rank's own
+// A silence counts this much while the rank lacks a processor.
+constexpr double starved_share = 0.25;
 
 // ": a.bin: byte 0 of 100 cannot be read any more", " at step 9, last op gemm 2 x 3 x 4".
 std::string cause_text(const obs::Event& event) {

@@ -3,9 +3,9 @@
 // onset is the first step at which a signal left its range and did not return.
 //
 // The range of a signal at a step is computed from earlier steps only:
-//   loss       up to the lowest median of 32 steps, and 6 standard deviations of noise, at least 2
-//   % norm       up to 10 times the median of the last 128 norms that were in range skipped    not
-//   skipped
+//   - loss: up to the lowest median of 32 steps, and 6 standard deviations of noise (at least 2 %);
+//   - norm: up to 10 times the median of the last 128 norms that were in range;
+//   - skipped: no step is skipped.
 // Whether it has returned is judged by the median of 9 steps, so that single steps on either side
 // of the limit do not count. A spike that recovered is none. The 8-bit numbers of a block left
 // their range with an alarm, unless the block fell back to bf16.

@@ -93,7 +93,7 @@ TEST(OnsetTest, a_run_that_diverges_at_once_is_wrong_from_its_first_update) {
   EXPECT_EQ(onset->first_bad_state(), 1);
 }
 
-TEST(OnsetTest, norms_leave_their_range_at_ten_times_the_usual_one) {
+TEST(OnsetTest, norms_leave_their_range_at_ten_times_their_median) {
   const auto norms = [](double high) {
     return series_of([=](int64_t step) { return step < 350 ? 2.0 : high; }, 0.1, 3);
   };
